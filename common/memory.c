@@ -1,0 +1,87 @@
+#include "common/memory.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static _Thread_local int64_t fail_after = -1;
+static _Thread_local int failed;
+
+void pl_allocation_fail_after(int64_t after)
+{
+    fail_after = after;
+    failed = 0;
+}
+
+int pl_allocation_failed(void) { return failed; }
+
+static int failure_is_due(void)
+{
+    if (fail_after < 0 || fail_after-- > 0) return 0;
+    failed = 1;
+    return 1;
+}
+
+static pl_status out_of_memory(size_t count, size_t size, const char *what)
+{
+    return PL_FAIL(PL_NO_MEMORY, "out of memory: %zu x %zu bytes for %s", count, size, what);
+}
+
+pl_status pl_allocate(void *pointer_out, size_t count, size_t size, const char *what)
+{
+    void *pointer = NULL;
+    if (!failure_is_due()) pointer = calloc(count ? count : 1, size ? size : 1);
+    if (!pointer) return out_of_memory(count, size, what);
+    memcpy(pointer_out, &pointer, sizeof pointer);
+    return PL_OK;
+}
+
+pl_status pl_grow(void *array, size_t *capacity, size_t needed, size_t size, const char *what)
+{
+    if (needed <= *capacity) return PL_OK;
+    void *old = NULL;
+    memcpy(&old, array, sizeof old);
+    size_t wanted = *capacity + *capacity / 2;
+    if (wanted < needed) wanted = needed;
+    if (wanted < 16) wanted = 16;
+    size_t bytes = 0;
+    void *pointer = NULL;
+    if (!__builtin_mul_overflow(wanted, size, &bytes) && !failure_is_due())
+        pointer = realloc(old, bytes);
+    if (!pointer) return out_of_memory(wanted, size, what);
+    memcpy(array, &pointer, sizeof pointer);
+    *capacity = wanted;
+    return PL_OK;
+}
+
+pl_status pl_duplicate(char **out, const char *text, const char *what)
+{
+    size_t length = strlen(text) + 1;
+    char *copy = NULL;
+    PL_TRY(pl_allocate(&copy, length, 1, what));
+    memcpy(copy, text, length);
+    *out = copy;
+    return PL_OK;
+}
+
+void pl_free(void *pointer) { free(pointer); }
+
+pl_status pl_multiply(int64_t *out, int64_t a, int64_t b, const char *what)
+{
+    int64_t product = 0;
+    if (a < 0 || b < 0 || __builtin_mul_overflow(a, b, &product))
+        return PL_FAIL(PL_BAD_INPUT, "%s: %" PRId64 " x %" PRId64 " does not fit 63 bits", what, a,
+                       b);
+    *out = product;
+    return PL_OK;
+}
+
+pl_status pl_add(int64_t *out, int64_t a, int64_t b, const char *what)
+{
+    int64_t sum = 0;
+    if (a < 0 || b < 0 || __builtin_add_overflow(a, b, &sum))
+        return PL_FAIL(PL_BAD_INPUT, "%s: %" PRId64 " + %" PRId64 " does not fit 63 bits", what, a,
+                       b);
+    *out = sum;
+    return PL_OK;
+}

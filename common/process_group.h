@@ -1,0 +1,151 @@
+/* Process groups: one rank's handle on a group of ranks that communicate.
+ *
+ * Backends: self (one rank), threads (ranks are threads of this process), fake (the simulator's:
+ * all ranks in one thread, integers only); mpi, nccl and local come later. All pass
+ * tests/groups/conformance.c.
+ *
+ * A call is started and later waited for:
+ *
+ *     PL_TRY(pl_process_group_start(group, &call, &request));
+ *     ... other work ...
+ *     PL_TRY(pl_process_group_wait(group, request));
+ *
+ * Every member starts the same calls in the same order with equal operation, element type,
+ * reduction and (where the operation needs it) count; the group checks this and fails every
+ * member, naming both calls, when it is not so. Buffers are borrowed from start until wait
+ * returns, and must stay alive until then on failure too: a failed wait returns only when no other member
+ * can touch them any more. send == recv is allowed for all_reduce and broadcast. Requests of one
+ * group complete in the order of their start; waiting for a later one first is allowed.
+ *
+ * Reductions add in the order of the members, in fp32 for bf16 and fp16, in the element type
+ * otherwise: all members get the same bits, in every run. Integer sums wrap.
+ *
+ * Failure: a call that fails on one member, a member that reports failure (pl_process_group_fail)
+ * or one that does not come within the time limit poisons every group made from the same domain:
+ * all waiters return PL_PEER_FAILED (the late group's members PL_TIMED_OUT) with the first cause,
+ * the entry, the group's role and members, and the members that have not arrived. Later calls
+ * fail at once. Nothing hangs.
+ */
+#ifndef PL_COMMON_PROCESS_GROUP_H
+#define PL_COMMON_PROCESS_GROUP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/dtype.h"
+#include "common/entry.h"
+#include "common/layout.h"
+#include "common/rank_set.h"
+#include "common/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum pl_collective {
+    PL_ALL_GATHER,     /* send[count] of every member -> recv[size*count], in member order */
+    PL_REDUCE_SCATTER, /* send[size*count] -> recv[count]: the sum of slice "my index" */
+    PL_ALL_REDUCE,     /* send[count] -> recv[count] */
+    PL_ALL_TO_ALL,     /* even: send[size*count] -> recv[size*count], slice by member */
+    PL_ALL_TO_ALL_UNEVEN, /* send_counts[size], recv_counts[size]; slices packed in member order */
+    PL_SEND_RECEIVE,   /* a list of transfers, all in flight together */
+    PL_BROADCAST,      /* recv[count] of member `root` -> recv[count] of all */
+    PL_BARRIER,
+    PL_COLLECTIVE_COUNT
+} pl_collective;
+
+typedef enum pl_reduction {
+    PL_REDUCTION_NONE,
+    PL_REDUCTION_SUM,
+    PL_REDUCTION_AVERAGE, /* the sum divided by the size of the group; not for integers */
+    PL_REDUCTION_MAX,
+    PL_REDUCTION_COUNT
+} pl_reduction;
+
+/* One send or receive. Transfers between the same two members match in the order listed. */
+typedef struct pl_transfer {
+    int peer; /* index in the group; may be oneself */
+    int is_send;
+    void *buffer; /* read when is_send, else written; borrowed */
+    int64_t count;
+} pl_transfer;
+
+typedef struct pl_call {
+    pl_collective collective;
+    pl_dtype dtype;
+    pl_reduction reduction;
+    pl_stream stream;          /* the queue it belongs to; backends with real streams order by it */
+    const pl_entry_name *name; /* the plan entry, for matching, logs and messages; never NULL */
+    const void *send;
+    void *recv;
+    int64_t count;                              /* elements, as said at pl_collective; may be 0 */
+    const int64_t *send_counts, *recv_counts;   /* PL_ALL_TO_ALL_UNEVEN: [size] each */
+    int root;                                   /* PL_BROADCAST: index in the group */
+    const pl_transfer *transfers;               /* PL_SEND_RECEIVE */
+    int transfer_count;
+} pl_call;
+
+typedef struct pl_process_group pl_process_group;
+typedef int64_t pl_request; /* number of the call in its group, from 0 */
+
+/* What a backend fills in; callers use the functions below. */
+typedef struct pl_process_group_backend {
+    const char *name; /* "self", "threads", "fake" */
+    pl_status (*start)(pl_process_group *group, const pl_call *call, pl_request *request_out);
+    pl_status (*wait)(pl_process_group *group, pl_request request);
+    pl_status (*split)(pl_process_group *group, pl_group_role role, const pl_rank_set *members,
+                       pl_process_group **out);
+    void (*fail)(pl_process_group *group, pl_status status, const char *words);
+    void (*close)(pl_process_group *group);
+} pl_process_group_backend;
+
+/* The head of every backend's own structure. */
+struct pl_process_group {
+    const pl_process_group_backend *backend;
+    pl_group_role role;
+    pl_rank_set members; /* ranks of the world, in group order */
+    int64_t rank;        /* own rank in the world */
+    int64_t index, size; /* own place in the group */
+};
+
+/* Start CALL. Not blocking, except that a backend may do all the work at once. Checks the
+ * arguments that can be checked alone: PL_INTERNAL for counts below 0, missing buffers, a
+ * reduction where none belongs, an average of integers. The call structure is copied, what it
+ * points to is borrowed until wait returns. */
+pl_status pl_process_group_start(pl_process_group *group, const pl_call *call,
+                                 pl_request *request_out);
+
+/* Wait for a started request; each is waited for exactly once. */
+pl_status pl_process_group_wait(pl_process_group *group, pl_request request);
+
+/* Start and wait. */
+pl_status pl_process_group_do(pl_process_group *group, const pl_call *call);
+
+/* A handle on the group of MEMBERS (which include the own rank) with ROLE, made from the group of
+ * the world. Collective over MEMBERS in the sense that each must ask for it, but nothing is
+ * communicated: asking never blocks. The caller closes it before the world's group. */
+pl_status pl_process_group_split(pl_process_group *world, pl_group_role role,
+                                 const pl_rank_set *members, pl_process_group **out);
+
+/* Tell every rank of the domain that this one failed, with words for their messages. */
+void pl_process_group_fail(pl_process_group *group, pl_status status, const char *words);
+
+/* Not collective. NULL is allowed. */
+void pl_process_group_close(pl_process_group *group);
+
+const char *pl_collective_name(pl_collective collective);
+const char *pl_reduction_name(pl_reduction reduction); /* "-", "sum", "average", "max" */
+bool pl_reduction_parse(pl_reduction *out, const char *name);
+
+/* Backend self: the world's group of one rank. */
+pl_status pl_group_self_open(pl_process_group **out);
+
+/* Backend threads: the world's group of RANKS ranks, one handle a rank in OUT[RANKS], each to be
+ * used by one thread at a time. TIMEOUT_SECONDS bounds every wait. The caller closes each handle;
+ * shared state goes with the last. */
+pl_status pl_group_threads_open(pl_process_group **out, int64_t ranks, double timeout_seconds);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
