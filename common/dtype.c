@@ -7,9 +7,9 @@ static const struct {
     const char *name, *long_name;
     int bytes;
 } dtypes[PL_DTYPE_COUNT] = {
-    [PL_U8] = {"u8", "uint8", 1},         [PL_I32] = {"i32", "int32", 4},
-    [PL_I64] = {"i64", "int64", 8},       [PL_BF16] = {"bf16", "bfloat16", 2},
-    [PL_FP16] = {"fp16", "float16", 2},   [PL_FP32] = {"fp32", "float32", 4},
+    [PL_U8] = {"u8", "uint8", 1},       [PL_I32] = {"i32", "int32", 4},
+    [PL_I64] = {"i64", "int64", 8},     [PL_BF16] = {"bf16", "bfloat16", 2},
+    [PL_FP16] = {"fp16", "float16", 2}, [PL_FP32] = {"fp32", "float32", 4},
     [PL_FP64] = {"fp64", "float64", 8},
 };
 

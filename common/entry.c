@@ -5,12 +5,13 @@
 #include <string.h>
 
 static const char *const operation_names[PL_OPERATION_COUNT] = {
-    "load-batch", "count-tokens", "copy",     "initialize", "zero",     "cast",
-    "gather",     "reshard",      "reduce",   "accumulate", "embed",    "attention",
-    "mlp",        "route",        "exchange-counts",        "bind",     "permute",
-    "share-routes",               "dispatch", "experts",    "combine",  "merge",
-    "final-norm", "loss",         "balance",  "all-reduce", "scale",    "gradient-norm",
-    "clip",       "step",         "control"};
+    "load-batch", "count-tokens", "copy",          "initialize", "zero",
+    "cast",       "gather",       "reshard",       "reduce",     "accumulate",
+    "embed",      "attention",    "mlp",           "route",      "exchange-counts",
+    "bind",       "permute",      "share-routes",  "dispatch",   "experts",
+    "combine",    "merge",        "final-norm",    "loss",       "balance",
+    "all-reduce", "scale",        "gradient-norm", "clip",       "step",
+    "control"};
 
 static const char *const subject_names[PL_SUBJECT_COUNT] = {"embed",
                                                             "layer",
@@ -109,11 +110,12 @@ bool pl_subject_parse(pl_subject *subject, int32_t *layer, const char *word)
 {
     size_t stem = strcspn(word, ".");
     for (int i = 0; i < PL_SUBJECT_COUNT; ++i) {
-        if (strlen(subject_names[i]) != stem || strncmp(subject_names[i], word, stem) != 0) continue;
+        if (strlen(subject_names[i]) != stem || strncmp(subject_names[i], word, stem) != 0)
+            continue;
         int64_t number = -1;
         if (has_layer(i) != (word[stem] == '.')) return false;
-        if (has_layer(i) && (!pl_parse_integer(&number, word + stem + 1) || number < 0 ||
-                             number > INT32_MAX))
+        if (has_layer(i) &&
+            (!pl_parse_integer(&number, word + stem + 1) || number < 0 || number > INT32_MAX))
             return false;
         *subject = (pl_subject)i;
         *layer = (int32_t)number;

@@ -54,23 +54,23 @@ typedef enum pl_operation {
 
 /* What it is done to. The first five are parts of the model's parameters. */
 typedef enum pl_subject {
-    PL_SUBJECT_EMBEDDING,          /* "embed" */
-    PL_SUBJECT_LAYER,              /* "layer.3": all of a layer but routed experts */
-    PL_SUBJECT_EXPERTS,            /* "experts.3": routed experts of layer 3 */
-    PL_SUBJECT_NORM,               /* "norm": the final norm */
-    PL_SUBJECT_HEAD,               /* "head" */
-    PL_SUBJECT_BATCH,              /* "batch": tokens and labels */
-    PL_SUBJECT_TOKENS,             /* "tokens": the count of valid labels, T */
-    PL_SUBJECT_BALANCE,            /* "balance": tokens per expert */
-    PL_SUBJECT_DENSE_GRADIENTS,    /* "dense-gradients" */
-    PL_SUBJECT_EXPERT_GRADIENTS,   /* "expert-gradients" */
-    PL_SUBJECT_IGNORED_GRADIENTS,  /* "ignored-gradients" */
-    PL_SUBJECT_GRADIENTS,          /* "gradients": all of them */
-    PL_SUBJECT_DENSE_SQUARES,      /* "dense-squares": sum of squares */
-    PL_SUBJECT_EXPERT_SQUARES,     /* "expert-squares" */
-    PL_SUBJECT_PARAMETERS,         /* "parameters": all trained ones */
-    PL_SUBJECT_LOSS,               /* "loss": the sums to report */
-    PL_SUBJECT_FLAGS,              /* "flags": stop, save, failed, save finished */
+    PL_SUBJECT_EMBEDDING,         /* "embed" */
+    PL_SUBJECT_LAYER,             /* "layer.3": all of a layer but routed experts */
+    PL_SUBJECT_EXPERTS,           /* "experts.3": routed experts of layer 3 */
+    PL_SUBJECT_NORM,              /* "norm": the final norm */
+    PL_SUBJECT_HEAD,              /* "head" */
+    PL_SUBJECT_BATCH,             /* "batch": tokens and labels */
+    PL_SUBJECT_TOKENS,            /* "tokens": the count of valid labels, T */
+    PL_SUBJECT_BALANCE,           /* "balance": tokens per expert */
+    PL_SUBJECT_DENSE_GRADIENTS,   /* "dense-gradients" */
+    PL_SUBJECT_EXPERT_GRADIENTS,  /* "expert-gradients" */
+    PL_SUBJECT_IGNORED_GRADIENTS, /* "ignored-gradients" */
+    PL_SUBJECT_GRADIENTS,         /* "gradients": all of them */
+    PL_SUBJECT_DENSE_SQUARES,     /* "dense-squares": sum of squares */
+    PL_SUBJECT_EXPERT_SQUARES,    /* "expert-squares" */
+    PL_SUBJECT_PARAMETERS,        /* "parameters": all trained ones */
+    PL_SUBJECT_LOSS,              /* "loss": the sums to report */
+    PL_SUBJECT_FLAGS,             /* "flags": stop, save, failed, save finished */
     PL_SUBJECT_COUNT
 } pl_subject;
 
@@ -96,6 +96,7 @@ typedef enum pl_stream {
 /* -1 in a numeric field means that it does not apply. */
 typedef struct pl_entry_name {
     uint8_t operation, subject, pass; /* pl_operation, pl_subject, pl_pass */
+    uint8_t unused;                   /* 0: names compare as bytes */
     int32_t layer;                    /* completes PL_SUBJECT_LAYER and _EXPERTS; else -1 */
     int32_t chunk;                    /* pipeline chunk; -1 without a pipeline */
     int32_t round, micro_batch;

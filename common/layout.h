@@ -2,11 +2,11 @@
  *
  * W ranks, pp stages (outermost), N = W/pp ranks a stage, l = rank mod N. R = replicas (HSDP).
  *
- *   kind       meshes of a stage                          l =                        data index / cp
- *   single     root (dp, cp, ep), dp = N/(cp ep)          (d cp + c) ep + e          d ep + e / c
- *   legacy     root (replicate, fsdp, ep); data (dp, cp)  (r fsdp + f) ep + e        l div cp / l mod cp
- *   decoupled  root (replicate, efsdp, ep); data (dp, cp) (r efsdp + x) ep + e       l div cp / l mod cp
- *   folded     attention (dp, cp); experts                d cp + c =                 d / c
+ *   kind       meshes of a stage                          l =                        data index /
+ * cp single     root (dp, cp, ep), dp = N/(cp ep)          (d cp + c) ep + e          d ep + e / c
+ *   legacy     root (replicate, fsdp, ep); data (dp, cp)  (r fsdp + f) ep + e        l div cp / l
+ * mod cp decoupled  root (replicate, efsdp, ep); data (dp, cp) (r efsdp + x) ep + e       l div cp
+ * / l mod cp folded     attention (dp, cp); experts                d cp + c =                 d / c
  *              (replicate, eshard, ep); dense             (r eshard + x) ep + e
  *              (replicate, shard)
  *
@@ -96,8 +96,8 @@ typedef struct pl_layout {
 pl_status pl_layout_parse(pl_layout *out, const char *notation);
 
 /* The same from numbers. Errors as above. */
-pl_status pl_layout_make(pl_layout *out, pl_layout_kind kind, int64_t world, int64_t pp,
-                         int64_t cp, int64_t ep, int64_t replicas, pl_grain grain);
+pl_status pl_layout_make(pl_layout *out, pl_layout_kind kind, int64_t world, int64_t pp, int64_t cp,
+                         int64_t ep, int64_t replicas, pl_grain grain);
 
 /* The canonical notation (order world, pp, cp, ep, replicas, grain; defaults omitted) in BUFFER
  * of PL_LAYOUT_TEXT bytes. Returns BUFFER. pl_layout_parse reads it back to an equal layout. */

@@ -30,7 +30,9 @@ static pl_status out_of_memory(size_t count, size_t size, const char *what)
 pl_status pl_allocate(void *pointer_out, size_t count, size_t size, const char *what)
 {
     void *pointer = NULL;
-    if (!failure_is_due()) pointer = calloc(count ? count : 1, size ? size : 1);
+    size_t bytes = 0;
+    if (!__builtin_mul_overflow(count, size, &bytes) && !failure_is_due())
+        pointer = calloc(bytes ? bytes : 1, 1);
     if (!pointer) return out_of_memory(count, size, what);
     memcpy(pointer_out, &pointer, sizeof pointer);
     return PL_OK;
@@ -46,7 +48,7 @@ pl_status pl_grow(void *array, size_t *capacity, size_t needed, size_t size, con
     if (wanted < 16) wanted = 16;
     size_t bytes = 0;
     void *pointer = NULL;
-    if (!__builtin_mul_overflow(wanted, size, &bytes) && !failure_is_due())
+    if (!__builtin_mul_overflow(wanted, size ? size : 1, &bytes) && !failure_is_due())
         pointer = realloc(old, bytes);
     if (!pointer) return out_of_memory(wanted, size, what);
     memcpy(array, &pointer, sizeof pointer);

@@ -116,8 +116,7 @@ void pl_model_write(pl_text *text, const pl_model *model);
  * (class PL_CLASS_IGNORED), FROZEN freezes them. Errors: PL_BAD_INPUT for a pattern that matches
  * nothing (nearest name given), or a keep_fp32 pattern that matches a routed expert. */
 pl_status pl_model_apply_patterns(pl_model *model, const char *const *keep_fp32,
-                                  int keep_fp32_count, const char *const *frozen,
-                                  int frozen_count);
+                                  int keep_fp32_count, const char *const *frozen, int frozen_count);
 
 /* Add the Hugging Face name (stacked form for routed experts). */
 void pl_tensor_name(pl_text *text, const pl_tensor *tensor);

@@ -13,9 +13,9 @@
  * Every member starts the same calls in the same order with equal operation, element type,
  * reduction and (where the operation needs it) count; the group checks this and fails every
  * member, naming both calls, when it is not so. Buffers are borrowed from start until wait
- * returns, and must stay alive until then on failure too: a failed wait returns only when no other member
- * can touch them any more. send == recv is allowed for all_reduce and broadcast. Requests of one
- * group complete in the order of their start; waiting for a later one first is allowed.
+ * returns, and must stay alive until then on failure too: a failed wait returns only when no other
+ * member can touch them any more. send == recv is allowed for all_reduce and broadcast. Requests of
+ * one group complete in the order of their start; waiting for a later one first is allowed.
  *
  * Reductions add in the order of the members, in fp32 for bf16 and fp16, in the element type
  * otherwise: all members get the same bits, in every run. Integer sums wrap.
@@ -43,13 +43,13 @@ extern "C" {
 #endif
 
 typedef enum pl_collective {
-    PL_ALL_GATHER,     /* send[count] of every member -> recv[size*count], in member order */
-    PL_REDUCE_SCATTER, /* send[size*count] -> recv[count]: the sum of slice "my index" */
-    PL_ALL_REDUCE,     /* send[count] -> recv[count] */
-    PL_ALL_TO_ALL,     /* even: send[size*count] -> recv[size*count], slice by member */
+    PL_ALL_GATHER,        /* send[count] of every member -> recv[size*count], in member order */
+    PL_REDUCE_SCATTER,    /* send[size*count] -> recv[count]: the sum of slice "my index" */
+    PL_ALL_REDUCE,        /* send[count] -> recv[count] */
+    PL_ALL_TO_ALL,        /* even: send[size*count] -> recv[size*count], slice by member */
     PL_ALL_TO_ALL_UNEVEN, /* send_counts[size], recv_counts[size]; slices packed in member order */
-    PL_SEND_RECEIVE,   /* a list of transfers, all in flight together */
-    PL_BROADCAST,      /* recv[count] of member `root` -> recv[count] of all */
+    PL_SEND_RECEIVE,      /* a list of transfers, all in flight together */
+    PL_BROADCAST,         /* recv[count] of member `root` -> recv[count] of all */
     PL_BARRIER,
     PL_COLLECTIVE_COUNT
 } pl_collective;
@@ -78,10 +78,10 @@ typedef struct pl_call {
     const pl_entry_name *name; /* the plan entry, for matching, logs and messages; never NULL */
     const void *send;
     void *recv;
-    int64_t count;                              /* elements, as said at pl_collective; may be 0 */
-    const int64_t *send_counts, *recv_counts;   /* PL_ALL_TO_ALL_UNEVEN: [size] each */
-    int root;                                   /* PL_BROADCAST: index in the group */
-    const pl_transfer *transfers;               /* PL_SEND_RECEIVE */
+    int64_t count;                            /* elements, as said at pl_collective; may be 0 */
+    const int64_t *send_counts, *recv_counts; /* PL_ALL_TO_ALL_UNEVEN: [size] each */
+    int root;                                 /* PL_BROADCAST: index in the group */
+    const pl_transfer *transfers;             /* PL_SEND_RECEIVE */
     int transfer_count;
 } pl_call;
 

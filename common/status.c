@@ -35,10 +35,7 @@ void pl_error_context(const char *format, ...)
     va_end(arguments);
 }
 
-void pl_error_set(const char *text)
-{
-    snprintf(error_text, sizeof error_text, "%s", text);
-}
+void pl_error_set(const char *text) { snprintf(error_text, sizeof error_text, "%s", text); }
 
 const char *pl_error_text(void) { return error_text; }
 

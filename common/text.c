@@ -2,12 +2,14 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/memory.h"
 
@@ -63,6 +65,17 @@ void pl_text_add_number(pl_text *text, int64_t number)
     } while (magnitude);
     if (number < 0) *--first = '-';
     pl_text_add_bytes(text, first, (size_t)(digits + sizeof digits - first));
+}
+
+void pl_text_add_quoted(pl_text *text, const char *word)
+{
+    enum { SHOWN = 60 };
+    size_t length = strlen(word);
+    if (length > SHOWN)
+        for (length = SHOWN; length > 0 && ((unsigned char)word[length] & 0xC0) == 0x80;) --length;
+    pl_text_add_string(text, "'");
+    pl_text_add_bytes(text, word, length);
+    pl_text_add_string(text, word[length] ? "...'" : "'");
 }
 
 const char *pl_text_string(const pl_text *text) { return text->bytes ? text->bytes : ""; }
@@ -121,6 +134,15 @@ static bool is_prefix(const char *prefix, const char *word)
     return !*prefix;
 }
 
+/* "after-fwd" for "after-forward": some letters left out, the first one kept. */
+static bool is_abbreviation(const char *given, const char *word)
+{
+    if (fold(*given) != fold(*word)) return false;
+    for (; *given && *word; ++word)
+        if (fold(*given) == fold(*word)) ++given;
+    return !*given;
+}
+
 const char *pl_nearest(const char *given, const char *const *choices, int count)
 {
     const char *best = NULL;
@@ -129,6 +151,7 @@ const char *pl_nearest(const char *given, const char *const *choices, int count)
     for (int i = 0; i < count; ++i) {
         int distance = edit_distance(given, choices[i]);
         if (length >= 2 && is_prefix(given, choices[i])) distance = smaller(distance, 1);
+        if (length >= 4 && is_abbreviation(given, choices[i])) distance = smaller(distance, 2);
         if (distance < best_distance) {
             best_distance = distance;
             best = choices[i];
@@ -173,7 +196,8 @@ bool pl_parse_number(double *out, const char *string)
 const char *pl_format_thousands(char *buffer, int64_t number)
 {
     char digits[24];
-    snprintf(digits, sizeof digits, "%" PRId64, number < 0 ? -number : number);
+    uint64_t magnitude = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+    snprintf(digits, sizeof digits, "%" PRIu64, magnitude);
     size_t length = strlen(digits);
     char *to = buffer;
     if (number < 0) *to++ = '-';
@@ -190,7 +214,7 @@ const char *pl_format_bytes(char *buffer, int64_t bytes)
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
     double value = (double)bytes;
     int unit = 0;
-    while (value >= 1024 && unit < 5) {
+    while (fabs(value) >= 1024 && unit < 5) {
         value /= 1024;
         ++unit;
     }
@@ -204,8 +228,7 @@ static pl_status read_open_file(char **bytes_out, size_t *length_out, FILE *stre
     struct stat info;
     if (fstat(fileno(stream), &info) != 0)
         return PL_FAIL(PL_IO_FAILED, "%s: %s", file, strerror(errno));
-    if (!S_ISREG(info.st_mode))
-        return PL_FAIL(PL_BAD_INPUT, "%s: not a regular file", file);
+    if (!S_ISREG(info.st_mode)) return PL_FAIL(PL_BAD_INPUT, "%s: not a regular file", file);
     if ((uint64_t)info.st_size > max_bytes)
         return PL_FAIL(PL_BAD_INPUT, "%s: %lld bytes; at most %zu are read", file,
                        (long long)info.st_size, max_bytes);
@@ -214,8 +237,9 @@ static pl_status read_open_file(char **bytes_out, size_t *length_out, FILE *stre
     PL_TRY(pl_allocate(&bytes, length + 1, 1, file));
     length = fread(bytes, 1, length, stream);
     if (ferror(stream)) {
+        int cause = errno;
         pl_free(bytes);
-        return PL_FAIL(PL_IO_FAILED, "%s: %s", file, strerror(errno));
+        return PL_FAIL(PL_IO_FAILED, "%s: %s", file, strerror(cause));
     }
     bytes[length] = '\0';
     *bytes_out = bytes;
@@ -223,12 +247,23 @@ static pl_status read_open_file(char **bytes_out, size_t *length_out, FILE *stre
     return PL_OK;
 }
 
+static bool is_wrong_name(int cause)
+{
+    return cause == ENOENT || cause == ENOTDIR || cause == EACCES || cause == ELOOP ||
+           cause == ENAMETOOLONG || cause == ENXIO || cause == EISDIR;
+}
+
 pl_status pl_read_file(char **bytes_out, size_t *length_out, const char *file, size_t max_bytes)
 {
-    FILE *stream = fopen(file, "rb");
-    if (!stream && (errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == ELOOP))
-        return PL_FAIL(PL_BAD_INPUT, "%s: %s", file, strerror(errno));
-    if (!stream) return PL_FAIL(PL_IO_FAILED, "%s: %s", file, strerror(errno));
+    /* Without O_NONBLOCK, opening a FIFO waits for its writer. */
+    int descriptor = open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    FILE *stream = descriptor < 0 ? NULL : fdopen(descriptor, "rb");
+    if (!stream) {
+        int cause = errno;
+        if (descriptor >= 0) close(descriptor);
+        return PL_FAIL(is_wrong_name(cause) ? PL_BAD_INPUT : PL_IO_FAILED, "%s: %s", file,
+                       strerror(cause));
+    }
     pl_status status = read_open_file(bytes_out, length_out, stream, file, max_bytes);
     fclose(stream);
     return status;

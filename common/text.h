@@ -30,6 +30,10 @@ void pl_text_add_bytes(pl_text *text, const char *bytes, size_t length);
 void pl_text_add_string(pl_text *text, const char *string);
 void pl_text_add_number(pl_text *text, int64_t number);
 
+/* Add 'WORD', cut to its first 60 bytes and "..." when it is longer, for messages that show what a
+ * person gave. */
+void pl_text_add_quoted(pl_text *text, const char *word);
+
 /* The text so far; "" when nothing was added. Borrowed. */
 const char *pl_text_string(const pl_text *text);
 
@@ -41,7 +45,8 @@ void pl_text_clear(pl_text *text);
 void pl_text_free(pl_text *text);
 
 /* The element of CHOICES (COUNT strings) closest to GIVEN by edit distance, letter case and
- * '-' against '_' counting nothing; NULL when none is near enough to be worth naming. */
+ * '-' against '_' counting nothing, beginnings and abbreviations of a word counting as near;
+ * NULL when none is near enough to be worth naming. */
 const char *pl_nearest(const char *given, const char *const *choices, int count);
 
 /* Add "; did you mean 'x'?" when something is near, else "; allowed: a, b, c". */
@@ -57,7 +62,7 @@ bool pl_parse_number(double *out, const char *string);
  * Returns BUFFER. */
 const char *pl_format_thousands(char *buffer, int64_t number);
 
-/* BYTES as "12.3 MiB" in BUFFER of at least 32 bytes. Returns BUFFER. */
+/* BYTES as "12.30 MiB" in BUFFER of at least 32 bytes. Returns BUFFER. */
 const char *pl_format_bytes(char *buffer, int64_t bytes);
 
 /* Read FILE whole; the caller frees *BYTES_OUT (NUL added behind) with pl_free. MAX_BYTES bounds

@@ -1,0 +1,185 @@
+/* Entries of the dense modules: embedding, attention, dense MLP, final norm, loss. */
+#include "common/plan_builder.h"
+
+static uint32_t buffer(pl_builder *builder, pl_buffer_kind kind, int32_t layer, int32_t mb)
+{
+    return pl_builder_buffer(builder, kind, layer, mb);
+}
+
+static pl_entry *open_module(pl_builder *builder, pl_operation operation, int32_t part, int32_t mb,
+                             pl_pass pass)
+{
+    const pl_part *p = &builder->facts->parts.part[part];
+    return pl_builder_open(builder,
+                           pl_builder_name(builder, operation, p->subject, p->layer, mb, pass),
+                           PL_STREAM_COMPUTE);
+}
+
+/* Backward of inputs, of weights, or of both, by what is wanted. */
+static pl_pass backward_pass(bool inputs, bool weights)
+{
+    if (inputs && weights) return PL_PASS_BACKWARD;
+    return inputs ? PL_PASS_BACKWARD_INPUTS : PL_PASS_BACKWARD_WEIGHTS;
+}
+
+void pl_emit_embedding(pl_builder *builder, int32_t mb, pl_pass pass)
+{
+    int32_t part = builder->facts->parts.embedding;
+    bool trained = pl_part_trained(&builder->facts->parts.part[part], PL_MODULE_ATTENTION);
+    if (pass == PL_PASS_FORWARD) {
+        open_module(builder, PL_OP_EMBED, part, mb, pass);
+        pl_builder_read_part(builder, part);
+        pl_builder_read_last(builder, buffer(builder, PL_BUF_TOKENS, 0, mb), !trained);
+        pl_builder_begin(builder, buffer(builder, PL_BUF_INPUT, 0, mb));
+    } else {
+        open_module(builder, PL_OP_EMBED, part, mb, PL_PASS_BACKWARD_WEIGHTS);
+        pl_builder_read_last(builder, buffer(builder, PL_BUF_TOKENS, 0, mb), true);
+        pl_builder_read_last(builder, buffer(builder, PL_BUF_D_INPUT, 0, mb), true);
+        pl_builder_add_gradients(builder, part, PL_MODULE_ATTENTION);
+    }
+    pl_builder_close(builder);
+}
+
+/* Projections and, uncut by the causal mask, scores and their use: 2 a multiply-add. */
+static int64_t attention_flops(pl_builder *builder, int64_t projections, int64_t products)
+{
+    const pl_model *model = builder->facts->model;
+    int64_t query = model->num_attention_heads * model->head_dim;
+    int64_t key_value = model->num_key_value_heads * model->head_dim;
+    int64_t tokens = builder->facts->tokens;
+    int64_t sequence = builder->facts->settings->shape.sequence;
+    return pl_builder_product(builder, 2 * projections * tokens, model->hidden_size,
+                              2 * query + 2 * key_value, 1) +
+           pl_builder_product(builder, 2 * products * tokens, sequence, query, 1);
+}
+
+static void emit_attention_backward(pl_builder *builder, int32_t layer, int32_t mb)
+{
+    const pl_layer_facts *facts = &builder->facts->layer[layer];
+    int32_t part = builder->facts->parts.layer[layer];
+    bool weights = pl_part_trained(&builder->facts->parts.part[part], PL_MODULE_ATTENTION);
+    pl_entry *entry =
+        open_module(builder, PL_OP_ATTENTION, part, mb, backward_pass(facts->below, weights));
+    entry->flops = attention_flops(builder, facts->below + weights, 4);
+    pl_builder_read_part(builder, part);
+    pl_builder_read_last(builder, buffer(builder, PL_BUF_INPUT, layer, mb), true);
+    pl_builder_read_last(builder, buffer(builder, PL_BUF_SAVE_ATTENTION, layer, mb), true);
+    pl_builder_read_last(builder, buffer(builder, PL_BUF_D_ATTENDED, layer, mb), true);
+    if (facts->below) pl_builder_begin(builder, buffer(builder, PL_BUF_D_INPUT, layer, mb));
+    pl_builder_add_gradients(builder, part, PL_MODULE_ATTENTION);
+    pl_builder_close(builder);
+}
+
+void pl_emit_attention(pl_builder *builder, int32_t layer, int32_t mb, pl_pass pass)
+{
+    const pl_layer_facts *facts = &builder->facts->layer[layer];
+    int32_t part = builder->facts->parts.layer[layer];
+    if (pass == PL_PASS_BACKWARD) {
+        if (facts->attention_backward) emit_attention_backward(builder, layer, mb);
+        return;
+    }
+    bool last = pass == PL_PASS_FORWARD ? !facts->recompute : true;
+    pl_entry *entry = open_module(builder, PL_OP_ATTENTION, part, mb, pass);
+    entry->flops = attention_flops(builder, 1, 2);
+    pl_builder_read_part(builder, part);
+    pl_builder_read_last(builder, buffer(builder, PL_BUF_INPUT, layer, mb),
+                         last && !facts->attention_backward);
+    pl_builder_begin(builder, buffer(builder, PL_BUF_ATTENDED, layer, mb));
+    if (last && facts->attention_backward)
+        pl_builder_begin(builder, buffer(builder, PL_BUF_SAVE_ATTENTION, layer, mb));
+    pl_builder_close(builder);
+}
+
+static int64_t mlp_flops(pl_builder *builder, int64_t times)
+{
+    const pl_model *model = builder->facts->model;
+    return pl_builder_product(builder, 6 * times * builder->facts->tokens, model->hidden_size,
+                              model->intermediate_size, 1);
+}
+
+static void emit_mlp_backward(pl_builder *builder, int32_t layer, int32_t mb)
+{
+    const pl_layer_facts *facts = &builder->facts->layer[layer];
+    int32_t part = builder->facts->parts.layer[layer];
+    bool weights = pl_part_trained(&builder->facts->parts.part[part], PL_MODULE_FEED);
+    pl_entry *entry = open_module(builder, PL_OP_MLP, part, mb,
+                                  backward_pass(facts->attention_backward, weights));
+    entry->flops = mlp_flops(builder, facts->attention_backward + weights);
+    pl_builder_read_part(builder, part);
+    pl_builder_read_last(builder, buffer(builder, PL_BUF_ATTENDED, layer, mb), true);
+    pl_builder_read_last(builder, buffer(builder, PL_BUF_SAVE_MLP, layer, mb), true);
+    pl_builder_read_last(builder, buffer(builder, PL_BUF_D_INPUT, layer + 1, mb), true);
+    if (facts->attention_backward)
+        pl_builder_begin(builder, buffer(builder, PL_BUF_D_ATTENDED, layer, mb));
+    pl_builder_add_gradients(builder, part, PL_MODULE_FEED);
+    pl_builder_close(builder);
+}
+
+void pl_emit_dense_mlp(pl_builder *builder, int32_t layer, int32_t mb, pl_pass pass)
+{
+    const pl_layer_facts *facts = &builder->facts->layer[layer];
+    int32_t part = builder->facts->parts.layer[layer];
+    if (pass == PL_PASS_BACKWARD) {
+        emit_mlp_backward(builder, layer, mb);
+        return;
+    }
+    bool saves = facts->backward && (pass == PL_PASS_RECOMPUTE || !facts->recompute);
+    pl_entry *entry = open_module(builder, PL_OP_MLP, part, mb, pass);
+    entry->flops = mlp_flops(builder, 1);
+    pl_builder_read_part(builder, part);
+    pl_builder_read_last(builder, buffer(builder, PL_BUF_ATTENDED, layer, mb), !saves);
+    if (pass == PL_PASS_FORWARD)
+        pl_builder_begin(builder, buffer(builder, PL_BUF_INPUT, layer + 1, mb));
+    if (saves) pl_builder_begin(builder, buffer(builder, PL_BUF_SAVE_MLP, layer, mb));
+    pl_builder_close(builder);
+}
+
+static bool norm_backward(const pl_plan_facts *facts)
+{
+    return facts->layer[facts->parts.layer_count - 1].backward ||
+           pl_part_trained(&facts->parts.part[facts->parts.norm], PL_MODULE_ATTENTION);
+}
+
+void pl_emit_final_norm(pl_builder *builder, int32_t mb, pl_pass pass)
+{
+    const pl_plan_facts *facts = builder->facts;
+    int32_t part = facts->parts.norm, layers = facts->parts.layer_count;
+    uint32_t input = buffer(builder, PL_BUF_INPUT, layers, mb);
+    if (pass == PL_PASS_FORWARD) {
+        open_module(builder, PL_OP_FINAL_NORM, part, mb, pass);
+        pl_builder_read_part(builder, part);
+        pl_builder_read_last(builder, input, !norm_backward(facts));
+        pl_builder_begin(builder, buffer(builder, PL_BUF_FINAL, 0, mb));
+    } else {
+        bool inputs = facts->layer[layers - 1].backward;
+        bool weights = pl_part_trained(&facts->parts.part[part], PL_MODULE_ATTENTION);
+        open_module(builder, PL_OP_FINAL_NORM, part, mb, backward_pass(inputs, weights));
+        pl_builder_read_part(builder, part);
+        pl_builder_read_last(builder, input, true);
+        pl_builder_read_last(builder, buffer(builder, PL_BUF_D_FINAL, 0, mb), true);
+        if (inputs) pl_builder_begin(builder, buffer(builder, PL_BUF_D_INPUT, layers, mb));
+        pl_builder_add_gradients(builder, part, PL_MODULE_ATTENTION);
+    }
+    pl_builder_close(builder);
+}
+
+/* Logits are never whole: product, cross-entropy and both gradients go together, in pieces. */
+void pl_emit_loss(pl_builder *builder, int32_t mb)
+{
+    const pl_plan_facts *facts = builder->facts;
+    int32_t part = facts->parts.head;
+    bool weights = pl_part_trained(&facts->parts.part[part], PL_MODULE_ATTENTION);
+    bool inputs = norm_backward(facts);
+    pl_entry *entry = pl_builder_open(
+        builder, pl_builder_name(builder, PL_OP_LOSS, PL_SUBJECT_HEAD, -1, mb, PL_PASS_FORWARD),
+        PL_STREAM_COMPUTE);
+    entry->flops = pl_builder_product(builder, 2 * (1 + inputs + weights) * facts->tokens,
+                                      facts->model->hidden_size, facts->model->vocab_size, 1);
+    pl_builder_read_part(builder, part);
+    pl_builder_read_last(builder, buffer(builder, PL_BUF_FINAL, 0, mb), true);
+    pl_builder_read_last(builder, buffer(builder, PL_BUF_LABELS, 0, mb), true);
+    if (inputs) pl_builder_begin(builder, buffer(builder, PL_BUF_D_FINAL, 0, mb));
+    pl_builder_add_gradients(builder, part, PL_MODULE_ATTENTION);
+    pl_builder_add_into(builder, buffer(builder, PL_BUF_LOSS_SUM, 0, -1));
+    pl_builder_close(builder);
+}

@@ -1,0 +1,103 @@
+/* Counting what one rank's step communicates, by walking its section. */
+#include <string.h>
+
+#include "common/memory.h"
+#include "sim/proof.h"
+
+/* A unit's gathers, by the part that leads it. */
+static int part_index(const pl_entry_name *name)
+{
+    return name->subject <= PL_SUBJECT_HEAD ? name->subject : -1;
+}
+
+static bool is_gathered(const pl_buffer *buffer)
+{
+    return buffer->kind == PL_BUF_FULL || buffer->kind == PL_BUF_WIRE;
+}
+
+/* Whether anything computes with what entry NUMBER gathered before it is let go. A cast from the
+ * wire hands the question on to its result. */
+static bool is_used(const pl_section *section, size_t number, uint32_t buffer)
+{
+    for (size_t i = number + 1; i < section->entry_count; ++i) {
+        const pl_entry *entry = &section->entries[i];
+        for (uint32_t j = 0; j < entry->use_count; ++j) {
+            const pl_use *use = &section->uses[entry->use_first + j];
+            if (use->buffer != buffer) continue;
+            if ((use->flags & PL_USE_READ) && entry->name.operation == PL_OP_CAST) {
+                for (uint32_t k = 0; k < entry->use_count; ++k) {
+                    const pl_use *to = &section->uses[entry->use_first + k];
+                    if (to->flags & PL_USE_BEGIN) return is_used(section, i, to->buffer);
+                }
+            }
+            if (use->flags & PL_USE_READ) return true;
+            if (use->flags & (PL_USE_END | PL_USE_BEGIN)) return false;
+        }
+    }
+    return false;
+}
+
+bool pl_gather_is_used(const pl_section *section, size_t number)
+{
+    const pl_entry *entry = &section->entries[number];
+    for (uint32_t i = 0; i < entry->use_count; ++i) {
+        const pl_use *use = &section->uses[entry->use_first + i];
+        if ((use->flags & PL_USE_BEGIN) && is_gathered(&section->buffers[use->buffer]) &&
+            is_used(section, number, use->buffer))
+            return true;
+    }
+    return false;
+}
+
+static void count_gather(pl_counts *counts, const pl_section *section, size_t number)
+{
+    const pl_entry *entry = &section->entries[number];
+    int part = part_index(&entry->name);
+    bool used = pl_gather_is_used(section, number);
+    ++counts->gathers;
+    counts->unused_gathers += !used;
+    counts->gather_bytes += entry->bytes;
+    if (part < 0) return;
+    ++*(entry->name.pass == PL_PASS_FORWARD ? &counts->by_part[part].forward
+                                            : &counts->by_part[part].backward);
+    counts->by_part[part].unused += !used;
+}
+
+/* Rows that a rank sends with balanced routing: all tokens * k, the own owner's share left out. */
+static int64_t rows_sent(const pl_plan *plan)
+{
+    int64_t ep = plan->layout.ep;
+    int64_t tokens = plan->settings.shape.sequence * plan->settings.shape.micro_batch;
+    return tokens * plan->model.num_experts_per_tok / ep * (ep - 1);
+}
+
+void pl_count_section(pl_counts *out, const pl_plan *plan, const pl_section *section)
+{
+    pl_counts counts = {0};
+    for (size_t i = 0; i < section->entry_count; ++i) {
+        const pl_entry *entry = &section->entries[i];
+        switch ((pl_operation)entry->name.operation) {
+        case PL_OP_GATHER: count_gather(&counts, section, i); break;
+        case PL_OP_REDUCE:
+            ++counts.reduces;
+            counts.reduce_bytes += entry->bytes;
+            break;
+        case PL_OP_ALL_REDUCE:
+            ++counts.all_reduces;
+            counts.all_reduce_bytes += entry->bytes;
+            break;
+        case PL_OP_DISPATCH:
+        case PL_OP_COMBINE:
+        case PL_OP_SHARE_ROUTES:
+        case PL_OP_EXCHANGE_COUNTS:
+            ++counts.exchanges;
+            counts.exchange_bytes +=
+                entry->rows == PL_ROWS_EXCHANGED ? entry->bytes * rows_sent(plan) : entry->bytes;
+            break;
+        case PL_OP_CONTROL: counts.others += entry->group != PL_GROUP_NONE; break;
+        case PL_OP_CAST: counts.casts += 1; break;
+        default: break;
+        }
+    }
+    *out = counts;
+}

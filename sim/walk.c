@@ -1,0 +1,363 @@
+/* The engine of a walk: all ranks run their streams until nobody can go on.
+ *
+ * A rank's stream runs its next entry when the entries it waits for are done. A collective is
+ * posted on the fake group and done when every member has posted it. When a whole round over the
+ * ranks moves nothing and entries are left, the plans are in deadlock. Since each rank has one
+ * communication stream in issue order, a walk that ends is itself an order of all collectives
+ * that agrees with every rank's: there is no cycle among communicators.
+ */
+#include "sim/walk.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/memory.h"
+
+/* --- setting up --- */
+
+static pl_status make_lists(pl_walk_lists *lists, const pl_section *section)
+{
+    lists->section = section;
+    for (size_t i = 0; i < section->entry_count; ++i) ++lists->count[section->entries[i].stream];
+    for (int s = 0; s < PL_STREAM_COUNT; ++s)
+        PL_TRY(pl_allocate(&lists->entry[s], (size_t)lists->count[s], sizeof(int32_t), "streams"));
+    memset(lists->count, 0, sizeof lists->count);
+    for (size_t i = 0; i < section->entry_count; ++i) {
+        int stream = section->entries[i].stream;
+        lists->entry[stream][lists->count[stream]++] = (int32_t)i;
+    }
+    return PL_OK;
+}
+
+static const pl_walk_lists *lists_of(const pl_walk *walk, const pl_section *section)
+{
+    return &walk->lists[section - walk->world->plan->sections];
+}
+
+static bool is_collective(const pl_entry *entry)
+{
+    return entry->group != PL_GROUP_NONE && entry->name.operation != PL_OP_LOAD_BATCH;
+}
+
+static pl_status start_rank(pl_walk *walk, int64_t rank)
+{
+    pl_walk_rank *r = &walk->ranks[rank];
+    const pl_section *section = walk->world->section[walk->program][rank];
+    r->section = section;
+    PL_TRY(pl_allocate(&r->value, section->buffer_count, sizeof *r->value, "values"));
+    PL_TRY(pl_allocate(&r->done, section->entry_count, sizeof *r->done, "entries"));
+    for (size_t i = 0; i < section->entry_count; ++i) {
+        const pl_entry *entry = &section->entries[i];
+        if (!is_collective(entry)) continue;
+        size_t needed = pl_walk_scratch(entry, walk->world->groups.size[entry->group]);
+        if (needed > r->scratch) r->scratch = needed;
+    }
+    PL_TRY(pl_allocate(&r->send, r->scratch, sizeof *r->send, "messages"));
+    PL_TRY(pl_allocate(&r->recv, r->scratch, sizeof *r->recv, "messages"));
+    for (size_t i = 0; i < section->buffer_count; ++i) {
+        const pl_buffer *buffer = &section->buffers[i];
+        bool whole = buffer->kind == PL_BUF_IGNORED;
+        bool state = whole || buffer->kind == PL_BUF_PARAMETER || buffer->kind == PL_BUF_MASTER;
+        if (walk->program == PL_PROGRAM_STEP && state && buffer->layer < walk->world->parts.layers)
+            r->value[i] = pl_walk_initial(walk->world, (pl_subject)buffer->subject, buffer->layer,
+                                          whole ? 0 : rank);
+    }
+    return PL_OK;
+}
+
+static pl_status start(pl_walk *walk)
+{
+    const pl_sim_world *world = walk->world;
+    size_t ranks = (size_t)world->ranks;
+    walk->parts = 3 + 2 * (size_t)world->parts.layers;
+    for (int i = 0; i < 2; ++i)
+        PL_TRY(pl_allocate(&walk->by_part[i], walk->parts, sizeof(pl_value), "values"));
+    PL_TRY(pl_allocate(&walk->lists, world->plan->section_count, sizeof *walk->lists, "streams"));
+    for (size_t i = 0; i < world->plan->section_count; ++i)
+        PL_TRY(make_lists(&walk->lists[i], &world->plan->sections[i]));
+    PL_TRY(pl_allocate(&walk->handles, ranks, sizeof *walk->handles, "groups"));
+    PL_TRY(pl_allocate(&walk->ranks, ranks, sizeof *walk->ranks, "ranks"));
+    for (int64_t rank = 0; rank < world->ranks; ++rank) PL_TRY(start_rank(walk, rank));
+    return pl_group_fake_open(walk->handles, world->ranks, PL_FAKE_SUMS_MODULO);
+}
+
+static void stop(pl_walk *walk)
+{
+    for (int64_t rank = 0; walk->ranks && rank < walk->world->ranks; ++rank) {
+        pl_walk_rank *r = &walk->ranks[rank];
+        for (int role = 0; role < PL_GROUP_ROLE_COUNT; ++role)
+            pl_process_group_close(r->group[role]);
+        if (walk->handles) pl_process_group_close(walk->handles[rank]);
+        pl_free(r->value);
+        pl_free(r->done);
+        pl_free(r->send);
+        pl_free(r->recv);
+    }
+    for (size_t i = 0; walk->lists && i < walk->world->plan->section_count; ++i)
+        for (int s = 0; s < PL_STREAM_COUNT; ++s) pl_free(walk->lists[i].entry[s]);
+    pl_free(walk->ranks);
+    pl_free(walk->handles);
+    pl_free(walk->lists);
+    pl_free(walk->by_part[0]);
+    pl_free(walk->by_part[1]);
+}
+
+/* --- one entry --- */
+
+static bool waits_are_done(const pl_walk_rank *r, const pl_entry *entry)
+{
+    for (uint32_t i = 0; i < entry->wait_count; ++i) {
+        int32_t wait = r->section->waits[entry->wait_first + i];
+        if (wait != PL_WAIT_MISSING && !r->done[wait]) return false;
+    }
+    return true;
+}
+
+static pl_status post(pl_walk *walk, int64_t rank, const pl_entry *entry)
+{
+    pl_walk_rank *r = &walk->ranks[rank];
+    pl_group_role role = (pl_group_role)entry->group;
+    pl_call call = {0};
+    if (!r->group[role]) {
+        pl_rank_set members = pl_layout_group(&walk->world->plan->layout, role, rank);
+        PL_TRY(pl_process_group_split(walk->handles[rank], role, &members, &r->group[role]));
+    }
+    pl_walk_fill(walk, rank, entry, &call);
+    PL_TRY(pl_process_group_start(r->group[role], &call, &r->request));
+    r->posted = true;
+    return PL_OK;
+}
+
+/* Try to run the next entry of a stream. *MOVED says whether anything happened. */
+static pl_status advance(pl_walk *walk, int64_t rank, int stream, bool *moved)
+{
+    pl_walk_rank *r = &walk->ranks[rank];
+    const pl_walk_lists *lists = lists_of(walk, r->section);
+    *moved = false;
+    if (r->next[stream] == lists->count[stream]) return PL_OK;
+    int32_t number = lists->entry[stream][r->next[stream]];
+    const pl_entry *entry = &r->section->entries[number];
+    if (!waits_are_done(r, entry)) return PL_OK;
+    if (!is_collective(entry)) {
+        pl_walk_compute(walk, rank, entry);
+    } else {
+        if (!r->posted) PL_TRY(post(walk, rank, entry));
+        if (!pl_group_fake_is_done(r->group[entry->group], r->request)) return PL_OK;
+        PL_TRY(pl_process_group_wait(r->group[entry->group], r->request));
+        r->posted = false;
+        pl_walk_take(walk, rank, entry);
+    }
+    r->done[number] = true;
+    ++r->next[stream];
+    *moved = true;
+    return PL_OK;
+}
+
+/* --- where it stopped --- */
+
+/* The stream of a rank at whose head it is stuck: a collective first, since others wait for it. */
+static int stuck_stream(const pl_walk *walk, int64_t rank)
+{
+    static const int order[] = {PL_STREAM_COMMUNICATION, PL_STREAM_COMPUTE, PL_STREAM_COPY,
+                                PL_STREAM_HOST};
+    const pl_walk_rank *r = &walk->ranks[rank];
+    for (int i = 0; i < PL_STREAM_COUNT; ++i)
+        if (r->next[order[i]] < lists_of(walk, r->section)->count[order[i]]) return order[i];
+    return -1;
+}
+
+static const pl_entry *head(const pl_walk *walk, int64_t rank, int stream)
+{
+    const pl_walk_rank *r = &walk->ranks[rank];
+    return &r->section->entries[lists_of(walk, r->section)->entry[stream][r->next[stream]]];
+}
+
+static void say_missing(const pl_walk *walk, int64_t rank, const pl_entry *entry, pl_text *words)
+{
+    const int32_t *members =
+        pl_expected_members(&walk->world->groups, (pl_group_role)entry->group, rank);
+    pl_text_add(words, "waits in %s for", pl_group_role_name((pl_group_role)entry->group));
+    for (int32_t i = 0; i < walk->world->groups.size[entry->group]; ++i) {
+        const pl_walk_rank *other = &walk->ranks[members[i]];
+        int at = stuck_stream(walk, members[i]);
+        bool here = at == PL_STREAM_COMMUNICATION && other->posted &&
+                    pl_entry_name_equal(&head(walk, members[i], at)->name, &entry->name);
+        if (here) continue;
+        pl_text_add(words, " rank %" PRId32 ", which is at ", members[i]);
+        if (at < 0)
+            pl_text_add_string(words, "its end");
+        else
+            pl_entry_name_print(words, &head(walk, members[i], at)->name);
+        return;
+    }
+}
+
+static void say_stuck(pl_walk *walk)
+{
+    for (int64_t rank = 0; rank < walk->world->ranks; ++rank) {
+        const pl_walk_rank *r = &walk->ranks[rank];
+        pl_text words = {0};
+        int stream = stuck_stream(walk, rank);
+        if (stream < 0) continue;
+        const pl_entry *entry = head(walk, rank, stream);
+        if (stream == PL_STREAM_COMMUNICATION && r->posted) {
+            say_missing(walk, rank, entry, &words);
+        } else {
+            for (uint32_t i = 0; i < entry->wait_count; ++i) {
+                int32_t wait = r->section->waits[entry->wait_first + i];
+                if (wait == PL_WAIT_MISSING || r->done[wait]) continue;
+                pl_text_add(&words, "waits for entry %u, ", r->section->entries[wait].label);
+                pl_entry_name_print(&words, &r->section->entries[wait].name);
+                pl_text_add_string(&words, ", which never runs");
+                break;
+            }
+        }
+        pl_verdict_fail(&walk->verdicts[PL_PROOF_DEADLOCK], rank, walk->program, r->section, entry,
+                        "%s", pl_text_string(&words));
+        pl_text_free(&words);
+        return;
+    }
+}
+
+/* --- running --- */
+
+static bool is_memory(pl_status status) { return status == PL_NO_MEMORY; }
+
+/* Run until nothing moves. A refusal of the fake group (members that call different things) ends
+ * the walk; its words are the counter-example. */
+static pl_status run(pl_walk *walk, bool *finished)
+{
+    bool any = true;
+    *finished = false;
+    while (any) {
+        any = false;
+        for (int64_t rank = 0; rank < walk->world->ranks; ++rank) {
+            bool again = true;
+            while (again) {
+                again = false;
+                for (int stream = 0; stream < PL_STREAM_COUNT; ++stream) {
+                    bool moved = false;
+                    pl_status status = advance(walk, rank, stream, &moved);
+                    if (is_memory(status)) return status;
+                    if (status != PL_OK) {
+                        const pl_entry *entry = head(walk, rank, stream);
+                        pl_verdict_fail(&walk->verdicts[PL_PROOF_DEADLOCK], rank, walk->program,
+                                        walk->ranks[rank].section, entry, "%s", pl_error_text());
+                        return PL_OK;
+                    }
+                    again |= moved;
+                }
+                any |= again;
+            }
+        }
+    }
+    for (int64_t rank = 0; rank < walk->world->ranks; ++rank)
+        if (stuck_stream(walk, rank) >= 0) {
+            say_stuck(walk);
+            return PL_OK;
+        }
+    *finished = true;
+    return PL_OK;
+}
+
+static const pl_proof_id carried[] = {PL_PROOF_PARAMETERS, PL_PROOF_GRADIENTS, PL_PROOF_COUNTS,
+                                      PL_PROOF_NORM, PL_PROOF_UPDATE};
+
+static void leave_undecided(pl_verdict *verdicts)
+{
+    for (size_t i = 0; i < sizeof carried / sizeof *carried; ++i) {
+        pl_verdict *verdict = &verdicts[carried[i]];
+        if (verdict->outcome != PL_PROVED) continue;
+        verdict->outcome = PL_UNDECIDED;
+        pl_text_add_string(&verdict->words, "not decided: the ranks do not run to the end");
+    }
+}
+
+static pl_status walk_once(pl_walk *walk, bool *finished)
+{
+    pl_walk_expected expected;
+    *finished = false;
+    PL_TRY(pl_walk_expected_make(&expected, walk->world, &walk->probe));
+    walk->expected = &expected;
+    pl_status status = start(walk);
+    if (status == PL_OK) status = run(walk, finished);
+    for (int64_t rank = 0; status == PL_OK && *finished && rank < walk->world->ranks; ++rank)
+        pl_walk_end(walk, rank);
+    for (int64_t rank = 0; status == PL_OK && rank < walk->world->ranks; ++rank)
+        walk->verdicts[PL_PROOF_DEADLOCK].checked +=
+            (int64_t)walk->ranks[rank].section->entry_count;
+    stop(walk);
+    pl_walk_expected_free(&expected);
+    return status;
+}
+
+/* --- whose tokens are wrong --- */
+
+/* Walk with the tokens of one source alone: the wrong gradient's ratio is then that source's
+ * weight. Verdicts of such a walk are thrown away. */
+static pl_status probe(const pl_walk *found, pl_walk_probe source, pl_value *weight)
+{
+    pl_verdict scratch[PL_PROOF_COUNT];
+    memset(scratch, 0, sizeof scratch);
+    bool finished = false;
+    pl_walk walk = {.world = found->world, .program = found->program, .verdicts = scratch};
+    walk.probe = source;
+    walk.wrong = true;
+    walk.wrong_rank = found->wrong_rank;
+    walk.wrong_buffer = found->wrong_buffer;
+    walk.ratio = 0;
+    pl_status status = walk_once(&walk, &finished);
+    for (int i = 0; i < PL_PROOF_COUNT; ++i) pl_text_free(&scratch[i].words);
+    *weight = walk.ratio;
+    return status;
+}
+
+static void say_weight(pl_text *words, pl_value weight)
+{
+    if (weight == 0) {
+        pl_text_add_string(words, "do not count");
+    } else if (weight <= 64) {
+        pl_text_add(words, "count %" PRIu64 " times", weight);
+    } else {
+        pl_text_add_string(words, "are weighed wrongly");
+    }
+}
+
+/* Name the first source rank, and its first micro-batch, that do not weigh 1/T. */
+static pl_status name_source(const pl_walk *found)
+{
+    const pl_shape *shape = &found->world->plan->settings.shape;
+    pl_text *words = &found->verdicts[PL_PROOF_GRADIENTS].words;
+    for (int64_t rank = 0; rank < found->world->ranks && rank < 64; ++rank) {
+        pl_value weight = 0;
+        PL_TRY(probe(found, (pl_walk_probe){rank, -1, -1}, &weight));
+        if (weight == 1) continue;
+        for (int64_t i = 0; i < shape->rounds * shape->intra_layer && i < 64; ++i) {
+            pl_walk_probe part = {rank, i / shape->intra_layer, i % shape->intra_layer};
+            PL_TRY(probe(found, part, &weight));
+            if (weight == 1) continue;
+            pl_text_add(words, "; tokens of rank %" PRId64 ", round %" PRId64 ", mb %" PRId64 " ",
+                        rank, part.round, part.micro_batch);
+            say_weight(words, weight);
+            return PL_OK;
+        }
+        return PL_OK;
+    }
+    return PL_OK;
+}
+
+/* --- the proofs --- */
+
+pl_status pl_prove_by_walking(const pl_sim_world *world, pl_verdict *verdicts)
+{
+    for (int program = 0; program < PL_PROGRAM_COUNT; ++program) {
+        bool finished = false;
+        pl_walk walk = {.world = world, .program = (pl_program)program, .verdicts = verdicts};
+        walk.probe = (pl_walk_probe){-1, -1, -1};
+        if (!world->section[program]) continue;
+        PL_TRY(walk_once(&walk, &finished));
+        if (!finished) leave_undecided(verdicts);
+        if (finished && walk.wrong) PL_TRY(name_source(&walk));
+    }
+    return PL_OK;
+}

@@ -1,0 +1,588 @@
+/* What each entry does to the values that a walk carries. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "sim/walk.h"
+
+/* An entry at work on a rank. */
+typedef struct act {
+    pl_walk *walk;
+    pl_walk_rank *r;
+    int64_t rank;
+    const pl_entry *entry;
+    const pl_use *uses;
+} act;
+
+static act begin(pl_walk *walk, int64_t rank, const pl_entry *entry)
+{
+    pl_walk_rank *r = &walk->ranks[rank];
+    return (act){walk, r, rank, entry, r->section->uses + entry->use_first};
+}
+
+static const pl_buffer *buffer_of(const act *a, uint32_t use)
+{
+    return &a->r->section->buffers[a->uses[use].buffer];
+}
+
+static pl_value *value_of(const act *a, uint32_t use) { return &a->r->value[a->uses[use].buffer]; }
+
+/* The value read of the first buffer of KIND, 0 when there is none (other proofs say so). */
+static pl_value get(const act *a, pl_buffer_kind kind)
+{
+    for (uint32_t i = 0; i < a->entry->use_count; ++i)
+        if ((a->uses[i].flags & PL_USE_READ) && buffer_of(a, i)->kind == (uint8_t)kind)
+            return *value_of(a, i);
+    return 0;
+}
+
+/* Write VALUE into the buffers of KIND; adds where the entry updates. */
+static void put(const act *a, pl_buffer_kind kind, pl_value value)
+{
+    for (uint32_t i = 0; i < a->entry->use_count; ++i) {
+        if (!(a->uses[i].flags & PL_USE_WRITE) || buffer_of(a, i)->kind != (uint8_t)kind) continue;
+        bool adds = (a->uses[i].flags & PL_USE_READ) && !(a->uses[i].flags & PL_USE_BEGIN);
+        *value_of(a, i) = adds ? pl_value_add(*value_of(a, i), value) : value;
+    }
+}
+
+static void set(const act *a, pl_buffer_kind kind, pl_value value)
+{
+    for (uint32_t i = 0; i < a->entry->use_count; ++i)
+        if ((a->uses[i].flags & PL_USE_WRITE) && buffer_of(a, i)->kind == (uint8_t)kind)
+            *value_of(a, i) = value;
+}
+
+static pl_value own_factor(const act *a)
+{
+    const pl_expected_place *place = &a->walk->world->groups.place[PL_GROUP_EXPERT_OWNER][a->rank];
+    return pl_value_random(PL_RANDOM_OWNER, place->index, 0, 0);
+}
+
+static pl_value module_value(int module) { return pl_value_random(PL_RANDOM_MODULE, module, 0, 0); }
+
+/* Gradients of a module for the tokens of VALUE. */
+static void add_gradients(const act *a, pl_value value)
+{
+    put(a, PL_BUF_GRADIENT_SUM, value);
+    put(a, PL_BUF_GRADIENT, value);
+    put(a, PL_BUF_IGNORED_GRADIENT, value);
+}
+
+static void fail(const act *a, pl_proof_id proof, const char *what, const char *name)
+{
+    pl_verdict_fail(&a->walk->verdicts[proof], a->rank, a->walk->program, a->r->section, a->entry,
+                    "%s %s", what, name);
+}
+
+/* --- parameters --- */
+
+static bool is_backward(const act *a) { return a->entry->name.pass >= PL_PASS_BACKWARD_INPUTS; }
+
+/* Whatever a module reads of parameters must be whole and current. */
+static void check_parameters(const act *a)
+{
+    for (uint32_t i = 0; i < a->entry->use_count; ++i) {
+        const pl_buffer *buffer = buffer_of(a, i);
+        bool full = buffer->kind == PL_BUF_FULL || buffer->kind == PL_BUF_PARAMETER;
+        if (!(a->uses[i].flags & PL_USE_READ) || !full) continue;
+        ++a->walk->verdicts[PL_PROOF_PARAMETERS].checked;
+        if (*value_of(a, i) ==
+            pl_walk_full(a->walk->expected, (pl_subject)buffer->subject, buffer->layer, a->rank))
+            continue;
+        pl_text name = {0};
+        pl_buffer_print(&name, buffer);
+        fail(a, PL_PROOF_PARAMETERS,
+             "does not hold the gathered parameters:", pl_text_string(&name));
+        pl_text_free(&name);
+    }
+}
+
+/* --- modules --- */
+
+static void compute_loss(const act *a)
+{
+    const pl_entry_name *n = &a->entry->name;
+    pl_value tokens = pl_walk_tokens(&a->walk->probe, a->rank, n->round, n->micro_batch);
+    set(a, PL_BUF_D_FINAL, tokens);
+    put(a, PL_BUF_LOSS_SUM, tokens);
+    add_gradients(a, pl_value_multiply(tokens, module_value(PL_MODULE_VALUE_HEAD)));
+}
+
+static void check_counts(const act *a)
+{
+    pl_verdict *verdict = &a->walk->verdicts[PL_PROOF_COUNTS];
+    pl_value expected = pl_walk_balance(a->walk->expected, a->entry->name.round, a->rank);
+    ++verdict->checked;
+    for (uint32_t i = 0; i < a->entry->use_count; ++i)
+        if (buffer_of(a, i)->kind == PL_BUF_BALANCE && (a->uses[i].flags & PL_USE_READ) &&
+            *value_of(a, i) != expected)
+            fail(a, PL_PROOF_COUNTS, "load-balance counts do not cover",
+                 "every token of the ranks that they must span, once each");
+}
+
+static void check_total(const act *a)
+{
+    pl_verdict *verdict = &a->walk->verdicts[PL_PROOF_COUNTS];
+    ++verdict->checked;
+    for (uint32_t i = 0; i < a->entry->use_count; ++i)
+        if (buffer_of(a, i)->kind == PL_BUF_TOKEN_COUNT && (a->uses[i].flags & PL_USE_READ) &&
+            *value_of(a, i) != a->walk->expected->tokens_total)
+            fail(a, PL_PROOF_COUNTS, "T is not the count of valid labels",
+                 "of all data ranks, once each");
+}
+
+static void compute_route(const act *a)
+{
+    const pl_entry_name *n = &a->entry->name;
+    int64_t m = a->walk->world->plan->settings.shape.intra_layer;
+    if (n->pass == PL_PASS_FORWARD)
+        put(a, PL_BUF_BALANCE,
+            pl_value_random(PL_RANDOM_BALANCE, a->rank, n->layer, n->round * m + n->micro_batch));
+    if (!is_backward(a)) return;
+    check_counts(a);
+    check_total(a);
+    pl_value routed = pl_value_multiply(get(a, PL_BUF_D_ROUTE), module_value(PL_MODULE_VALUE_FEED));
+    pl_value sent =
+        pl_value_multiply(get(a, PL_BUF_D_NORMED), module_value(PL_MODULE_VALUE_EXCHANGE));
+    add_gradients(a, pl_value_add(routed, sent));
+}
+
+/* Forward tokens are not carried; backward ones are, from the loss down. */
+static void compute_experts(const act *a)
+{
+    bool exchanged = a->walk->world->groups.size[PL_GROUP_EXPERT_OWNER] > 1;
+    if (a->entry->name.pass == PL_PASS_BACKWARD_WEIGHTS) {
+        add_gradients(a, get(a, PL_BUF_D_ACTIVATION));
+        return;
+    }
+    if (a->entry->name.pass != PL_PASS_BACKWARD_INPUTS) return;
+    pl_value gradient = exchanged ? get(a, PL_BUF_D_EXPERT_OUT)
+                                  : pl_value_multiply(get(a, PL_BUF_D_RETURNED), own_factor(a));
+    static const pl_buffer_kind outputs[] = {PL_BUF_D_ACTIVATION, PL_BUF_D_RECEIVED,
+                                             PL_BUF_D_SEND,       PL_BUF_D_NORMED,
+                                             PL_BUF_D_ROUTES_IN,  PL_BUF_D_ROUTE};
+    for (size_t i = 0; i < sizeof outputs / sizeof *outputs; ++i) set(a, outputs[i], gradient);
+}
+
+static void compute_backward(const act *a, pl_buffer_kind from, pl_buffer_kind to, int module)
+{
+    pl_value tokens = get(a, from);
+    if (!is_backward(a)) return;
+    set(a, to, tokens);
+    add_gradients(a, pl_value_multiply(tokens, module_value(module)));
+}
+
+static void compute_merge(const act *a)
+{
+    pl_value tokens = get(a, PL_BUF_D_INPUT);
+    if (!is_backward(a)) return;
+    set(a, PL_BUF_D_RETURNED, tokens);
+    set(a, PL_BUF_D_ROUTE, tokens);
+    set(a, PL_BUF_D_ATTENDED, tokens);
+}
+
+/* --- casts and copies --- */
+
+static int64_t part_of(const act *a, uint32_t use)
+{
+    const pl_buffer *buffer = buffer_of(a, use);
+    if (pl_buffer_kind_scope((pl_buffer_kind)buffer->kind) != PL_SCOPE_PART) return -1;
+    if (buffer->layer >= a->walk->world->parts.layers) return -1;
+    return pl_walk_part_number(a->walk->world, (pl_subject)buffer->subject, buffer->layer);
+}
+
+/* Every buffer written takes the value of the one that is only read for the same part: a cast of
+ * updated masters writes parameters in place. */
+static void copy_by_part(const act *a)
+{
+    pl_value *read = a->walk->by_part[0];
+    for (uint32_t i = 0; i < a->entry->use_count; ++i)
+        if ((a->uses[i].flags & PL_USE_READ) && !(a->uses[i].flags & PL_USE_WRITE) &&
+            part_of(a, i) >= 0)
+            read[part_of(a, i)] = *value_of(a, i);
+    for (uint32_t i = 0; i < a->entry->use_count; ++i)
+        if ((a->uses[i].flags & PL_USE_WRITE) && part_of(a, i) >= 0)
+            *value_of(a, i) = read[part_of(a, i)];
+}
+
+static void compute_initialize(const act *a)
+{
+    const pl_entry_name *n = &a->entry->name;
+    pl_subject subject = (pl_subject)n->subject;
+    set(a, PL_BUF_INITIAL, pl_walk_initial(a->walk->world, subject, n->layer, a->rank));
+    set(a, PL_BUF_INITIAL_IGNORED, pl_walk_initial(a->walk->world, subject, n->layer, 0));
+}
+
+/* --- the update --- */
+
+static void compute_scale(const act *a)
+{
+    pl_scale scale = a->entry->scale;
+    pl_value total = get(a, PL_BUF_TOKEN_COUNT);
+    pl_value factor = (pl_value)scale.numerator;
+    factor = pl_value_multiply(factor, pl_value_inverse((pl_value)scale.denominator));
+    if (scale.tokens > 0) factor = pl_value_multiply(factor, total);
+    if (scale.tokens < 0) factor = pl_value_multiply(factor, pl_value_inverse(total));
+    check_total(a);
+    for (uint32_t i = 0; i < a->entry->use_count; ++i)
+        if (a->uses[i].flags & PL_USE_WRITE)
+            *value_of(a, i) = pl_value_multiply(*value_of(a, i), factor);
+}
+
+static bool is_gradient(const pl_buffer *buffer)
+{
+    return buffer->kind == PL_BUF_GRADIENT || buffer->kind == PL_BUF_IGNORED_GRADIENT;
+}
+
+static bool is_whole(const pl_buffer *buffer)
+{
+    return buffer->kind == PL_BUF_IGNORED_GRADIENT ||
+           (buffer->kind >= PL_BUF_IGNORED && buffer->kind <= PL_BUF_IGNORED_V);
+}
+
+/* A small fraction in words, when the ratio is one. */
+static void print_ratio(pl_text *text, pl_value ratio)
+{
+    for (pl_value denominator = 1; denominator <= 1024; ++denominator) {
+        pl_value numerator = pl_value_multiply(ratio, denominator);
+        if (numerator > 1024) continue;
+        pl_text_add(text, "%" PRIu64, numerator);
+        if (denominator > 1) pl_text_add(text, "/%" PRIu64, denominator);
+        pl_text_add_string(text, " times what it must be");
+        return;
+    }
+    pl_text_add_string(text, "not a multiple of what it must be");
+}
+
+/* Gradients as the norm and the update see them. */
+static void check_gradients(const act *a)
+{
+    pl_verdict *verdict = &a->walk->verdicts[PL_PROOF_GRADIENTS];
+    for (uint32_t i = 0; i < a->entry->use_count; ++i) {
+        const pl_buffer *buffer = buffer_of(a, i);
+        if (!is_gradient(buffer) || !(a->uses[i].flags & PL_USE_READ)) continue;
+        pl_value must =
+            pl_walk_gradient(a->walk->expected, (pl_subject)buffer->subject, buffer->layer,
+                             buffer->kind == PL_BUF_IGNORED_GRADIENT, a->rank);
+        ++verdict->checked;
+        bool probed = a->walk->wrong_rank == a->rank && a->walk->wrong_buffer == a->uses[i].buffer;
+        if (a->walk->wrong && !probed) continue;
+        if (*value_of(a, i) == must && !probed) continue;
+        a->walk->wrong = true;
+        a->walk->wrong_rank = a->rank;
+        a->walk->wrong_buffer = a->uses[i].buffer;
+        a->walk->ratio = pl_value_multiply(*value_of(a, i), pl_value_inverse(must));
+        if (*value_of(a, i) == must) continue;
+        pl_text name = {0}, words = {0};
+        pl_buffer_print(&name, buffer);
+        print_ratio(&words, a->walk->ratio);
+        pl_verdict_fail(verdict, a->rank, a->walk->program, a->r->section, a->entry, "%s is %s",
+                        pl_text_string(&name), pl_text_string(&words));
+        pl_text_free(&name);
+        pl_text_free(&words);
+    }
+}
+
+static void compute_norm(const act *a)
+{
+    pl_value sum[3] = {0, 0, 0};
+    check_gradients(a);
+    for (uint32_t i = 0; i < a->entry->use_count; ++i) {
+        const pl_buffer *buffer = buffer_of(a, i);
+        if (!is_gradient(buffer) || !(a->uses[i].flags & PL_USE_READ)) continue;
+        bool whole = buffer->kind == PL_BUF_IGNORED_GRADIENT;
+        int class_ = whole ? 2 : buffer->subject == PL_SUBJECT_EXPERTS ? 1 : 0;
+        sum[class_] =
+            pl_value_add(sum[class_], pl_walk_squares(a->walk->world, (pl_subject)buffer->subject,
+                                                      buffer->layer, whole, a->rank));
+    }
+    for (int i = 0; i < 3; ++i) set(a, (pl_buffer_kind)(PL_BUF_DENSE_SQUARES + i), sum[i]);
+}
+
+static void compute_clip(const act *a)
+{
+    static const char *const names[] = {"of dense parameters", "of routed experts",
+                                        "of ignored parameters"};
+    for (int i = 0; i < 3; ++i) {
+        ++a->walk->verdicts[PL_PROOF_NORM].checked;
+        if (get(a, (pl_buffer_kind)(PL_BUF_DENSE_SQUARES + i)) != a->walk->expected->squares[i])
+            fail(a, PL_PROOF_NORM,
+                 "the sum of squares does not count every element once:", names[i]);
+    }
+    set(a, PL_BUF_CLIP, 1);
+}
+
+/* Masters, or parameters where there are none apart, and moments take the gradient in. */
+static void compute_step(const act *a)
+{
+    check_gradients(a);
+    check_total(a);
+    if (get(a, PL_BUF_CLIP) != 1) fail(a, PL_PROOF_UPDATE, "updates before", "the norm is reduced");
+    for (int whole = 0; whole < 2; ++whole)
+        memset(a->walk->by_part[whole], 0, a->walk->parts * sizeof(pl_value));
+    for (uint32_t i = 0; i < a->entry->use_count; ++i)
+        if (is_gradient(buffer_of(a, i)) && part_of(a, i) >= 0)
+            a->walk->by_part[is_whole(buffer_of(a, i))][part_of(a, i)] = *value_of(a, i);
+    for (uint32_t i = 0; i < a->entry->use_count; ++i) {
+        const pl_buffer *buffer = buffer_of(a, i);
+        if (!(a->uses[i].flags & PL_USE_WRITE) || is_gradient(buffer) || part_of(a, i) < 0)
+            continue;
+        *value_of(a, i) =
+            pl_value_add(*value_of(a, i), a->walk->by_part[is_whole(buffer)][part_of(a, i)]);
+    }
+}
+
+static void compute_balance(const act *a)
+{
+    bool running = a->walk->world->plan->settings.balance == PL_BALANCE_GLOBAL_BATCH;
+    put(a, PL_BUF_BALANCE_TOTAL, get(a, PL_BUF_BALANCE));
+    for (uint32_t i = 0; i < a->entry->use_count && running; ++i)
+        if (buffer_of(a, i)->kind == PL_BUF_BALANCE_TOTAL) set(a, PL_BUF_BALANCE, *value_of(a, i));
+    check_counts(a);
+    put(a, PL_BUF_LOSS_SUM, pl_value_random(PL_RANDOM_LOSS, a->rank, a->entry->name.round, 0));
+}
+
+static void compute_control(const act *a)
+{
+    if (a->walk->program != PL_PROGRAM_STEP) return;
+    ++a->walk->verdicts[PL_PROOF_COUNTS].checked;
+    if (get(a, PL_BUF_LOSS_SUM) != pl_walk_loss(a->walk->expected, a->rank))
+        fail(a, PL_PROOF_COUNTS, "the loss sums do not cover", "every rank of the stage once");
+}
+
+/* --- local entries --- */
+
+void pl_walk_compute(pl_walk *walk, int64_t rank, const pl_entry *entry)
+{
+    act a = begin(walk, rank, entry);
+    switch ((pl_operation)entry->name.operation) {
+    case PL_OP_COUNT_TOKENS:
+        set(&a, PL_BUF_TOKEN_COUNT, pl_value_random(PL_RANDOM_COUNT, rank, 0, 0));
+        return;
+    case PL_OP_INITIALIZE: compute_initialize(&a); return;
+    case PL_OP_COPY:
+        if (walk->program == PL_PROGRAM_START) copy_by_part(&a);
+        return;
+    case PL_OP_ZERO:
+        for (uint32_t i = 0; i < entry->use_count; ++i)
+            if (a.uses[i].flags & PL_USE_WRITE) *value_of(&a, i) = 0;
+        return;
+    case PL_OP_CAST: copy_by_part(&a); return;
+    case PL_OP_ACCUMULATE: put(&a, PL_BUF_GRADIENT, get(&a, PL_BUF_GRADIENT_PIECE)); return;
+    case PL_OP_LOSS: compute_loss(&a); break;
+    case PL_OP_FINAL_NORM:
+        compute_backward(&a, PL_BUF_D_FINAL, PL_BUF_D_INPUT, PL_MODULE_VALUE_OTHER);
+        break;
+    case PL_OP_MLP:
+        compute_backward(&a, PL_BUF_D_INPUT, PL_BUF_D_ATTENDED, PL_MODULE_VALUE_FEED);
+        break;
+    case PL_OP_ATTENTION:
+        compute_backward(&a, PL_BUF_D_ATTENDED, PL_BUF_D_INPUT, PL_MODULE_VALUE_ATTENTION);
+        break;
+    case PL_OP_EMBED:
+        compute_backward(&a, PL_BUF_D_INPUT, PL_BUF_FLAGS, PL_MODULE_VALUE_OTHER);
+        break;
+    case PL_OP_ROUTE: compute_route(&a); break;
+    case PL_OP_EXPERTS: compute_experts(&a); break;
+    case PL_OP_MERGE: compute_merge(&a); return;
+    case PL_OP_PERMUTE: set(&a, PL_BUF_D_NORMED, get(&a, PL_BUF_D_SEND)); return;
+    case PL_OP_BALANCE: compute_balance(&a); return;
+    case PL_OP_SCALE: compute_scale(&a); return;
+    case PL_OP_GRADIENT_NORM: compute_norm(&a); return;
+    case PL_OP_CLIP: compute_clip(&a); return;
+    case PL_OP_STEP: compute_step(&a); return;
+    case PL_OP_CONTROL: compute_control(&a); return;
+    default: return;
+    }
+    check_parameters(&a);
+}
+
+/* --- collectives --- */
+
+static uint32_t count_uses(const pl_entry *entry)
+{
+    return entry->use_count > 0 ? entry->use_count : 1;
+}
+
+size_t pl_walk_scratch(const pl_entry *entry, int64_t size)
+{
+    return (size_t)size * count_uses(entry);
+}
+
+/* The values read, in the order of the uses, into SEND with stride SIZE times FACTORS or not. */
+static int64_t list_reads(const act *a, pl_value *list)
+{
+    int64_t count = 0;
+    for (uint32_t i = 0; i < a->entry->use_count; ++i)
+        if (a->uses[i].flags & PL_USE_READ && buffer_of(a, i)->kind != PL_BUF_ROWS)
+            list[count++] = *value_of(a, i);
+    return count;
+}
+
+/* Every reduction sums: an average is a sum divided afterwards, exactly. */
+static pl_reduction reduction_of(const pl_entry *entry)
+{
+    return entry->reduction == PL_REDUCTION_AVERAGE ? PL_REDUCTION_SUM
+                                                    : (pl_reduction)entry->reduction;
+}
+
+static void fill_slices(const act *a, pl_call *call, uint64_t family, int64_t size)
+{
+    pl_value list[64];
+    int64_t count = 0;
+    for (uint32_t i = 0; i < a->entry->use_count && count < 64; ++i)
+        if ((a->uses[i].flags & PL_USE_READ) && buffer_of(a, i)->kind != PL_BUF_ROWS)
+            list[count++] = *value_of(a, i);
+    for (int64_t member = 0; member < size; ++member)
+        for (int64_t i = 0; i < count; ++i)
+            a->r->send[member * count + i] =
+                (int64_t)(family ? pl_value_multiply(list[i], pl_value_random(family, member, 0, 0))
+                                 : list[i]);
+    call->count = count;
+}
+
+/* Which exchange an entry is: rows by destination, a gather, or a reduction. */
+static pl_collective collective_of(const act *a)
+{
+    bool all_to_all = a->walk->world->plan->settings.policy.dispatch == PL_DISPATCH_ALL_TO_ALL;
+    switch ((pl_operation)a->entry->name.operation) {
+    case PL_OP_GATHER: return PL_ALL_GATHER;
+    case PL_OP_REDUCE: return PL_REDUCE_SCATTER;
+    case PL_OP_EXCHANGE_COUNTS: return PL_ALL_TO_ALL;
+    case PL_OP_DISPATCH:
+    case PL_OP_COMBINE:
+    case PL_OP_SHARE_ROUTES:
+        if (all_to_all) return PL_ALL_TO_ALL;
+        return a->entry->reduction == PL_REDUCTION_NONE ? PL_ALL_GATHER : PL_REDUCE_SCATTER;
+    default: return PL_ALL_REDUCE;
+    }
+}
+
+void pl_walk_fill(pl_walk *walk, int64_t rank, const pl_entry *entry, pl_call *call)
+{
+    act a = begin(walk, rank, entry);
+    int64_t size = walk->ranks[rank].group[entry->group]->size;
+    call->collective = collective_of(&a);
+    call->dtype = PL_I64;
+    call->reduction = PL_REDUCTION_NONE;
+    call->stream = (pl_stream)entry->stream;
+    call->name = &entry->name;
+    call->send = a.r->send;
+    call->recv = a.r->recv;
+    bool to_owner = entry->name.operation == PL_OP_COMBINE && is_backward(&a);
+    switch (call->collective) {
+    case PL_REDUCE_SCATTER:
+        fill_slices(&a, call, entry->name.operation == PL_OP_REDUCE ? PL_RANDOM_SLICE : 0, size);
+        call->reduction = reduction_of(entry);
+        break;
+    case PL_ALL_TO_ALL: fill_slices(&a, call, to_owner ? PL_RANDOM_OWNER : 0, size); break;
+    case PL_ALL_REDUCE:
+        call->count = list_reads(&a, (pl_value *)a.r->send);
+        call->reduction = reduction_of(entry);
+        break;
+    default: call->count = list_reads(&a, (pl_value *)a.r->send); break;
+    }
+    /* A reduction that the text left out would be refused by the group: it is a plain sum here,
+     * and the proofs of work and collectives name it. */
+    bool reduces = call->collective == PL_REDUCE_SCATTER || call->collective == PL_ALL_REDUCE;
+    if (reduces && call->reduction == PL_REDUCTION_NONE) call->reduction = PL_REDUCTION_SUM;
+}
+
+static pl_value received(const act *a, int64_t place) { return (pl_value)a->r->recv[place]; }
+
+/* Write the results of COUNT values in the order of the buffers written. */
+static void take_results(const act *a, const pl_value *results, int64_t count)
+{
+    int64_t next = 0;
+    for (uint32_t i = 0; i < a->entry->use_count; ++i)
+        if ((a->uses[i].flags & PL_USE_WRITE) && next < count) *value_of(a, i) = results[next++];
+}
+
+static int64_t count_reads(const act *a)
+{
+    int64_t count = 0;
+    for (uint32_t i = 0; i < a->entry->use_count; ++i)
+        count += (a->uses[i].flags & PL_USE_READ) && buffer_of(a, i)->kind != PL_BUF_ROWS;
+    return count;
+}
+
+/* What is gathered or exchanged is summed: of parameters, each shard times its slice's number; of
+ * tokens gathered for experts, times the owner's. */
+static void take_sum(const act *a, int64_t size, uint64_t family, pl_value factor)
+{
+    pl_value results[64];
+    int64_t count = count_reads(a);
+    if (count > 64) count = 64;
+    for (int64_t i = 0; i < count; ++i) {
+        results[i] = 0;
+        for (int64_t member = 0; member < size; ++member) {
+            pl_value value = received(a, member * count + i);
+            if (family) value = pl_value_multiply(value, pl_value_random(family, member, 0, 0));
+            results[i] = pl_value_add(results[i], value);
+        }
+        results[i] = pl_value_multiply(results[i], factor);
+    }
+    take_results(a, results, count);
+}
+
+static void take_average(const act *a, int64_t size, int64_t count)
+{
+    if (a->entry->reduction != PL_REDUCTION_AVERAGE) return;
+    pl_value inverse = pl_value_inverse((pl_value)size);
+    for (int64_t i = 0; i < count; ++i)
+        a->r->recv[i] = (int64_t)pl_value_multiply(received(a, i), inverse);
+}
+
+void pl_walk_take(pl_walk *walk, int64_t rank, const pl_entry *entry)
+{
+    act a = begin(walk, rank, entry);
+    int64_t size = walk->ranks[rank].group[entry->group]->size, count = count_reads(&a);
+    bool parameters = entry->name.operation == PL_OP_GATHER;
+    bool to_owner = entry->name.operation == PL_OP_COMBINE && is_backward(&a);
+    switch (collective_of(&a)) {
+    case PL_ALL_GATHER:
+        take_sum(&a, size, parameters ? PL_RANDOM_SLICE : 0, to_owner ? own_factor(&a) : 1);
+        break;
+    case PL_ALL_TO_ALL: take_sum(&a, size, 0, 1); break;
+    default: take_average(&a, size, count); take_results(&a, (const pl_value *)a.r->recv, count);
+    }
+    if (entry->name.operation == PL_OP_CONTROL) compute_control(&a);
+}
+
+/* --- the end --- */
+
+static void check_state(pl_walk *walk, int64_t rank, uint32_t number)
+{
+    const pl_walk_rank *r = &walk->ranks[rank];
+    const pl_buffer *buffer = &r->section->buffers[number];
+    const pl_sim_world *world = walk->world;
+    pl_subject subject = (pl_subject)buffer->subject;
+    const pl_expected_part *part = pl_expected_part_of(&world->parts, subject, buffer->layer);
+    bool whole = is_whole(buffer);
+    bool moment = buffer->kind == PL_BUF_ADAM_M || buffer->kind == PL_BUF_ADAM_V ||
+                  buffer->kind == PL_BUF_IGNORED_M || buffer->kind == PL_BUF_IGNORED_V;
+    bool trained = whole ? part->whole > 0 : part->trained > 0;
+    pl_value must = moment ? 0 : pl_walk_initial(world, subject, buffer->layer, whole ? 0 : rank);
+    if (trained && walk->program == PL_PROGRAM_STEP)
+        must = pl_value_add(must,
+                            pl_walk_gradient(walk->expected, subject, buffer->layer, whole, rank));
+    ++walk->verdicts[PL_PROOF_UPDATE].checked;
+    if (r->value[number] == must) return;
+    pl_text name = {0};
+    pl_buffer_print(&name, buffer);
+    pl_verdict_fail(&walk->verdicts[PL_PROOF_UPDATE], rank, walk->program, r->section, NULL,
+                    "%s does not end as it must: %s", pl_text_string(&name),
+                    walk->program == PL_PROGRAM_START ? "initial values"
+                    : trained                         ? "what it was, updated once"
+                                                      : "what it was, since it is frozen");
+    pl_text_free(&name);
+}
+
+void pl_walk_end(pl_walk *walk, int64_t rank)
+{
+    const pl_section *section = walk->ranks[rank].section;
+    for (uint32_t i = 0; i < (uint32_t)section->buffer_count; ++i)
+        if (section->buffers[i].resident &&
+            pl_buffer_kind_scope((pl_buffer_kind)section->buffers[i].kind) == PL_SCOPE_PART)
+            check_state(walk, rank, i);
+}
