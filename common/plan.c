@@ -235,12 +235,28 @@ static bool belongs(const pl_plan_facts *facts, const rank_class *class_, int64_
     return true;
 }
 
+/* Sections of one program are of much the same size: room for as much as the last one took. */
+static pl_status reserve(pl_section *section, const pl_section *last)
+{
+    static const char *const what = "plan entries";
+    PL_TRY(pl_grow(&section->buffers, &section->buffer_capacity, last->buffer_count,
+                   sizeof *section->buffers, what));
+    PL_TRY(pl_grow(&section->entries, &section->entry_capacity, last->entry_count + 1,
+                   sizeof *section->entries, what));
+    PL_TRY(pl_grow(&section->uses, &section->use_capacity, last->use_count,
+                   sizeof *section->uses, what));
+    return pl_grow(&section->waits, &section->wait_capacity, last->wait_count,
+                   sizeof *section->waits, what);
+}
+
 static pl_status emit_section(pl_plan *plan, pl_builder *builder, pl_program program, int64_t rank)
 {
     pl_section *section = NULL;
     PL_TRY(pl_plan_add_section(plan, &section));
     section->program = program;
     PL_TRY(add_rank(section, rank));
+    const pl_section *last = plan->section_count > 1 ? section - 1 : NULL;
+    if (last && last->program == program) PL_TRY(reserve(section, last));
     pl_builder_begin_section(builder, section, rank);
     if (program == PL_PROGRAM_START)
         pl_emit_start(builder);

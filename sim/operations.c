@@ -5,11 +5,13 @@ _Static_assert((int)PL_BUFFER_KIND_COUNT <= 64, "a bit for each kind of buffer")
 #define BIT(kind) (UINT64_C(1) << PL_BUF_##kind)
 
 /* What modules compute with, and where their gradients of it go. */
-#define WEIGHTS         (BIT(PARAMETER) | BIT(FULL) | BIT(IGNORED))
-#define GRADIENTS       (BIT(GRADIENT_SUM) | BIT(GRADIENT) | BIT(IGNORED_GRADIENT))
-#define SHARD_GRADIENTS (BIT(GRADIENT) | BIT(IGNORED_GRADIENT))
-#define SQUARES         (BIT(DENSE_SQUARES) | BIT(EXPERT_SQUARES) | BIT(IGNORED_SQUARES))
-#define MOMENTS         (BIT(ADAM_M) | BIT(ADAM_V) | BIT(IGNORED_M) | BIT(IGNORED_V))
+#define WEIGHTS          (BIT(PARAMETER) | BIT(FULL) | BIT(IGNORED))
+#define GRADIENTS        (BIT(GRADIENT_SUM) | BIT(GRADIENT) | BIT(IGNORED_GRADIENT))
+#define EXPERT_WEIGHTS   (BIT(PARAMETER) | BIT(FULL)) /* routed experts are always sharded */
+#define EXPERT_GRADIENTS (BIT(GRADIENT_SUM) | BIT(GRADIENT))
+#define SHARD_GRADIENTS  (BIT(GRADIENT) | BIT(IGNORED_GRADIENT))
+#define SQUARES          (BIT(DENSE_SQUARES) | BIT(EXPERT_SQUARES) | BIT(IGNORED_SQUARES))
+#define MOMENTS          (BIT(ADAM_M) | BIT(ADAM_V) | BIT(IGNORED_M) | BIT(IGNORED_V))
 
 static const pl_operation_facts facts[PL_OPERATION_COUNT] = {
     [PL_OP_LOAD_BATCH] = {"read the samples of the step; the index in the data group says which",
@@ -69,10 +71,10 @@ static const pl_operation_facts facts[PL_OPERATION_COUNT] = {
                         BIT(SEND) | BIT(NORMED) | BIT(ROWS) | BIT(D_RECEIVED),
                         BIT(RECEIVED) | BIT(D_SEND) | BIT(D_NORMED)},
     [PL_OP_EXPERTS] = {"grouped SwiGLU of the routed experts", PL_STREAM_COMPUTE,
-                       WEIGHTS | GRADIENTS | BIT(RECEIVED) | BIT(SEND) | BIT(NORMED) | BIT(ROWS) |
-                           BIT(ROUTE) | BIT(ROUTES_IN) | BIT(SAVE_EXPERTS) | BIT(D_EXPERT_OUT) |
-                           BIT(D_RETURNED) | BIT(D_ACTIVATION),
-                       GRADIENTS | BIT(EXPERT_OUT) | BIT(RETURNED) | BIT(SAVE_EXPERTS) |
+                       EXPERT_WEIGHTS | EXPERT_GRADIENTS | BIT(RECEIVED) | BIT(SEND) | BIT(NORMED) |
+                           BIT(ROWS) | BIT(ROUTE) | BIT(ROUTES_IN) | BIT(SAVE_EXPERTS) |
+                           BIT(D_EXPERT_OUT) | BIT(D_RETURNED) | BIT(D_ACTIVATION),
+                       EXPERT_GRADIENTS | BIT(EXPERT_OUT) | BIT(RETURNED) | BIT(SAVE_EXPERTS) |
                            BIT(D_ACTIVATION) | BIT(D_RECEIVED) | BIT(D_SEND) | BIT(D_NORMED) |
                            BIT(D_ROUTE) | BIT(D_ROUTES_IN)},
     [PL_OP_COMBINE] = {"rows back to their tokens' ranks; backward, gradients to the owners",
