@@ -12,12 +12,19 @@
 /* Longest piece of a foreign file that a message repeats. */
 enum { SHOWN = 60 };
 
+void pl_json_check_memory(void) { json_set_alloc_funcs(pl_library_allocate, pl_library_free); }
+
 pl_status pl_json_parse(struct json_t **out, const char *text, size_t length, const char *source)
 {
     json_error_t error;
+    pl_library_forget_failure();
     json_t *value = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
-    if (!value && json_error_code(&error) == json_error_out_of_memory)
+    bool lost = pl_library_failed();
+    pl_library_forget_failure();
+    if (lost || (!value && json_error_code(&error) == json_error_out_of_memory)) {
+        json_decref(value);
         return PL_FAIL(PL_NO_MEMORY, "%s: out of memory while reading JSON", source);
+    }
     if (!value)
         return PL_FAIL(PL_BAD_INPUT, "%s:%d:%d: not JSON: %s", source, error.line, error.column,
                        error.text);

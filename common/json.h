@@ -29,6 +29,11 @@ typedef struct pl_json_node {
     int64_t index;                     /* in an array */
 } pl_json_node;
 
+/* Let Jansson allocate by common/memory.h. By itself it drops letters, or calls the text wrong,
+ * when an allocation fails while reading; after this, pl_json_parse says PL_NO_MEMORY. Once, first
+ * thing in main: it holds for the whole process. */
+void pl_json_check_memory(void);
+
 /* Read LENGTH bytes of TEXT. The caller frees *OUT with pl_json_free. Keys that stand twice in
  * one object, NUL characters, bytes after the value, invalid UTF-8 and numbers that do not fit
  * are refused. Errors: PL_BAD_INPUT "SOURCE:LINE:COLUMN: words"; PL_NO_MEMORY. */

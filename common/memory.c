@@ -6,6 +6,7 @@
 
 static _Thread_local int64_t fail_after = -1;
 static _Thread_local int failed;
+static _Thread_local int library_failed;
 
 void pl_allocation_fail_after(int64_t after)
 {
@@ -21,6 +22,19 @@ static int failure_is_due(void)
     failed = 1;
     return 1;
 }
+
+void *pl_library_allocate(size_t bytes)
+{
+    void *pointer = failure_is_due() ? NULL : malloc(bytes ? bytes : 1);
+    if (!pointer) library_failed = 1;
+    return pointer;
+}
+
+void pl_library_free(void *pointer) { free(pointer); }
+
+int pl_library_failed(void) { return library_failed; }
+
+void pl_library_forget_failure(void) { library_failed = 0; }
 
 static pl_status out_of_memory(size_t count, size_t size, const char *what)
 {

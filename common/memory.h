@@ -31,6 +31,13 @@ pl_status pl_duplicate(char **out, const char *text, const char *what);
 /* Free what the functions above made. NULL is allowed. */
 void pl_free(void *pointer);
 
+/* malloc and free for libraries that take functions for it and do not always say when one failed:
+ * the calling thread remembers a failure until it forgets it. */
+void *pl_library_allocate(size_t bytes);
+void pl_library_free(void *pointer);
+int pl_library_failed(void);
+void pl_library_forget_failure(void);
+
 /* Tests only: let the allocation number AFTER (0 is the next one) of the calling thread fail, and
  * all later ones succeed; negative switches injection off. */
 void pl_allocation_fail_after(int64_t after);

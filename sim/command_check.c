@@ -164,11 +164,10 @@ static void add_table(pl_text *text, const result *results, int count)
     for (int i = 0; i < count; ++i) add_row(&table, &results[i]);
     pl_table_print(text, &table, 0);
     pl_table_free(&table);
-    pl_text_add_string(
-        text, "\nEntries are those of all ranks, of start and step. The rest is of one rank: the "
-              "parameters that it\nholds, without padding; bytes of parameters, masters and "
-              "moments (resident), and of gathered\nparameters alive at once; and how often it "
-              "gathers and reduces in a step, and the bytes moved.\n");
+    pl_text_add_string(text, "\nEntries are those of all ranks, of start and step; the rest is of "
+                             "one rank: parameters without padding,\nbytes of parameters, masters "
+                             "and moments (resident), bytes of gathered parameters alive at once;\n"
+                             "times and bytes are those of one step.\n");
 }
 
 /* The same for one layout in few words: lines that scripts can read, too. */
@@ -193,9 +192,9 @@ static void print_one(pl_output *output, const result *r)
     pl_text_add_string(text, pl_text_string(&r->description));
     pl_text_add_string(text, "\n");
     add_proofs(output, &r->check, false);
+    add_summary(text, r);
     pl_text_add_string(text, "\n");
     add_table(text, r, 1);
-    add_summary(text, r);
 }
 
 static void print_several(pl_output *output, const result *results, int count)

@@ -49,6 +49,15 @@ bool pl_gather_is_used(const pl_section *section, size_t number)
     return false;
 }
 
+/* Plan text may say any size: sums stop at the largest number. */
+static void add(int64_t *sum, int64_t bytes, int64_t times)
+{
+    int64_t product = 0;
+    if (__builtin_mul_overflow(bytes, times, &product) ||
+        __builtin_add_overflow(*sum, product, sum))
+        *sum = INT64_MAX;
+}
+
 static void count_gather(pl_counts *counts, const pl_section *section, size_t number)
 {
     const pl_entry *entry = &section->entries[number];
@@ -56,7 +65,7 @@ static void count_gather(pl_counts *counts, const pl_section *section, size_t nu
     bool used = pl_gather_is_used(section, number);
     ++counts->gathers;
     counts->unused_gathers += !used;
-    counts->gather_bytes += entry->bytes;
+    add(&counts->gather_bytes, entry->bytes, 1);
     if (part < 0) return;
     ++*(entry->name.pass == PL_PASS_FORWARD ? &counts->by_part[part].forward
                                             : &counts->by_part[part].backward);
@@ -80,11 +89,11 @@ void pl_count_section(pl_counts *out, const pl_plan *plan, const pl_section *sec
         case PL_OP_GATHER: count_gather(&counts, section, i); break;
         case PL_OP_REDUCE:
             ++counts.reduces;
-            counts.reduce_bytes += entry->bytes;
+            add(&counts.reduce_bytes, entry->bytes, 1);
             break;
         case PL_OP_ALL_REDUCE:
             ++counts.all_reduces;
-            counts.all_reduce_bytes += entry->bytes;
+            add(&counts.all_reduce_bytes, entry->bytes, 1);
             break;
         case PL_OP_DISPATCH:
         case PL_OP_COMBINE:

@@ -1,5 +1,7 @@
 #include "sim/json_text.h"
 
+#include "common/memory.h"
+
 void pl_json_put(pl_json_builder *builder, json_t *object, const char *key, json_t *value)
 {
     if (json_object_set_new(object, key, value) != 0) builder->failed = true;
@@ -43,6 +45,8 @@ pl_status pl_json_finish(pl_json_builder *builder, pl_text *text, json_t *value)
 {
     size_t flags = JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(6);
     if (!value || json_dump_callback(value, add_piece, text, flags) != 0) builder->failed = true;
+    if (pl_library_failed()) builder->failed = true;
+    pl_library_forget_failure();
     json_decref(value);
     pl_text_add_string(text, "\n");
     if (builder->failed) return PL_FAIL(PL_NO_MEMORY, "out of memory while writing JSON");

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/json.h"
 #include "sim/options.h"
 
 #ifndef PLEAT_VERSION
@@ -108,6 +109,7 @@ int main(int count, char **arguments)
     const char *terminal = getenv("TERM");
     pl_output output = {.colours = isatty(STDOUT_FILENO) && !getenv("NO_COLOR") && terminal &&
                                    strcmp(terminal, "dumb") != 0};
+    pl_json_check_memory();
     signal(SIGPIPE, SIG_IGN); /* a reader that left is a failed write, in words */
     pl_status status = pl_output_status(&output, run(&output, count, arguments));
     bool prints = status == PL_OK || status == PL_CHECK_FAILED ||

@@ -74,6 +74,12 @@ void pl_verdict_fail(pl_verdict *verdict, int64_t rank, pl_program program,
     va_end(arguments);
 }
 
+void pl_verdict_free_text(pl_verdict *verdict, pl_text *text)
+{
+    verdict->words.out_of_memory |= text->out_of_memory;
+    pl_text_free(text);
+}
+
 /* --- world --- */
 
 static pl_status find_sections(pl_sim_world *world, pl_program program)

@@ -79,6 +79,10 @@ void pl_verdict_fail(pl_verdict *verdict, int64_t rank, pl_program program,
                      const pl_section *section, const pl_entry *entry, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
 
+/* Free a TEXT that went into a verdict; if it lacked memory, the verdict's words do too, and the
+ * check fails with PL_NO_MEMORY instead of showing half a sentence. */
+void pl_verdict_free_text(pl_verdict *verdict, pl_text *text);
+
 /* The first rank of a section. */
 int64_t pl_section_first_rank(const pl_section *section);
 

@@ -46,8 +46,8 @@ static void fail_pair(const order *o, const pl_entry *entry, const pl_use *use, 
                                                 : "reads",
                     pl_text_string(&name), o->section->entries[other].label, pl_text_string(&words),
                     what);
-    pl_text_free(&name);
-    pl_text_free(&words);
+    pl_verdict_free_text(o->verdict, &name);
+    pl_verdict_free_text(o->verdict, &words);
 }
 
 static void check_use(const order *o, const pl_entry *entry, const pl_use *use)
@@ -158,8 +158,8 @@ static void fail_life(const life *l, const pl_entry *entry, uint32_t buffer, con
     }
     pl_verdict_fail(l->verdict, l->rank, l->section->program, l->section, entry, "%s %s%s", what,
                     pl_text_string(&name), pl_text_string(&words));
-    pl_text_free(&name);
-    pl_text_free(&words);
+    pl_verdict_free_text(l->verdict, &name);
+    pl_verdict_free_text(l->verdict, &words);
 }
 
 static void live_use(const life *l, int32_t number, const pl_use *use)

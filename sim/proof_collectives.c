@@ -71,8 +71,8 @@ static void compare(const pl_sim_world *world, pl_verdict *verdict, pl_group_rol
                         pl_text_string(&group), what, rank_b, pl_text_string(&other));
         break;
     }
-    pl_text_free(&group);
-    pl_text_free(&other);
+    pl_verdict_free_text(verdict, &group);
+    pl_verdict_free_text(verdict, &other);
 }
 
 /* A program ends in one control entry over the world, the last that is issued. */

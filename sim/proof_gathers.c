@@ -79,7 +79,7 @@ static void check_unit(const gathers *g, int subject, int32_t layer)
                     " in backward, must be %" PRId64 " and %" PRId64,
                     pl_text_string(&name), found.forward, found.backward, must.forward,
                     must.backward);
-    pl_text_free(&name);
+    pl_verdict_free_text(g->verdict, &name);
 }
 
 static void check_round(const gathers *g)

@@ -169,7 +169,7 @@ pl_status pl_prove_tiling(const pl_sim_world *world, pl_verdict *verdict)
         if (!seen_before(model, i)) check_tensor(world, verdict, &model->tensors[i], list, &name);
     check_all_elements(world, verdict);
     pl_free(list);
-    pl_text_free(&name);
+    pl_verdict_free_text(verdict, &name);
     return PL_OK;
 }
 
@@ -201,8 +201,8 @@ static void check_group(const pl_sim_world *world, pl_verdict *verdict, pl_group
     pl_rank_set_print(&found, &set);
     pl_verdict_fail(verdict, rank, PL_PROGRAM_STEP, NULL, NULL, "group %s is %s, must be %s",
                     pl_group_role_name(role), pl_text_string(&found), pl_text_string(&expected));
-    pl_text_free(&expected);
-    pl_text_free(&found);
+    pl_verdict_free_text(verdict, &expected);
+    pl_verdict_free_text(verdict, &found);
 }
 
 static void check_roles(const pl_sim_world *world, pl_verdict *verdict, const pl_section *section)
@@ -224,7 +224,7 @@ static void check_roles(const pl_sim_world *world, pl_verdict *verdict, const pl
         pl_verdict_fail(verdict, rank, section->program, section, entry, "group=%s, must be %s %s",
                         pl_group_role_name((pl_group_role)entry->group),
                         pl_group_role_name(expected.group), pl_text_string(&must));
-        pl_text_free(&must);
+        pl_verdict_free_text(verdict, &must);
     }
 }
 

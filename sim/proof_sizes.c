@@ -30,8 +30,8 @@ static void check_buffer(const sizes *s, const pl_buffer *buffer)
     pl_verdict_fail(s->verdict, s->rank, s->section->program, s->section, NULL,
                     "buffer %s must be: %s", pl_text_string(&name),
                     known ? pl_text_string(&must) : "absent, the model has no use for it");
-    pl_text_free(&name);
-    pl_text_free(&must);
+    pl_verdict_free_text(s->verdict, &name);
+    pl_verdict_free_text(s->verdict, &must);
 }
 
 /* What a communicating entry moves, from the expected sizes of the buffers that it must use: the

@@ -66,7 +66,7 @@ static bool check_present(void *context, const pl_entry_name *name)
     pl_text words = {0};
     pl_entry_name_print(&words, name);
     fail(w, NULL, "there is no entry", pl_text_string(&words));
-    pl_text_free(&words);
+    pl_verdict_free_text(w->verdict, &words);
     return false;
 }
 
@@ -102,7 +102,7 @@ static void fail_use(const work *w, const pl_entry *entry, const char *claim,
     pl_text name = {0};
     pl_buffer_print(&name, &buffer);
     fail(w, entry, claim, pl_text_string(&name));
-    pl_text_free(&name);
+    pl_verdict_free_text(w->verdict, &name);
 }
 
 static int64_t count_writes(const work *w, const pl_entry *entry)
@@ -209,7 +209,7 @@ static void check_attributes(const work *w, const pl_entry *entry,
         entry->scale.denominator != expected->scale.denominator ||
         entry->scale.tokens != expected->scale.tokens)
         fail(w, entry, "scale must be", pl_text_string(&must));
-    pl_text_free(&must);
+    pl_verdict_free_text(w->verdict, &must);
     if (entry->reduction != (uint8_t)expected->reduction)
         fail(w, entry, "reduction must be", pl_reduction_name(expected->reduction));
 }

@@ -214,7 +214,7 @@ static void say_stuck(pl_walk *walk)
         }
         pl_verdict_fail(&walk->verdicts[PL_PROOF_DEADLOCK], rank, walk->program, r->section, entry,
                         "%s", pl_text_string(&words));
-        pl_text_free(&words);
+        pl_verdict_free_text(&walk->verdicts[PL_PROOF_DEADLOCK], &words);
         return;
     }
 }

@@ -93,7 +93,7 @@ static void check_parameters(const act *a)
         pl_buffer_print(&name, buffer);
         fail(a, PL_PROOF_PARAMETERS,
              "does not hold the gathered parameters:", pl_text_string(&name));
-        pl_text_free(&name);
+        pl_verdict_free_text(&a->walk->verdicts[PL_PROOF_PARAMETERS], &name);
     }
 }
 
@@ -278,8 +278,8 @@ static void check_gradients(const act *a)
         print_ratio(&words, a->walk->ratio);
         pl_verdict_fail(verdict, a->rank, a->walk->program, a->r->section, a->entry, "%s is %s",
                         pl_text_string(&name), pl_text_string(&words));
-        pl_text_free(&name);
-        pl_text_free(&words);
+        pl_verdict_free_text(verdict, &name);
+        pl_verdict_free_text(verdict, &words);
     }
 }
 
@@ -575,7 +575,7 @@ static void check_state(pl_walk *walk, int64_t rank, uint32_t number)
                     walk->program == PL_PROGRAM_START ? "initial values"
                     : trained                         ? "what it was, updated once"
                                                       : "what it was, since it is frozen");
-    pl_text_free(&name);
+    pl_verdict_free_text(&walk->verdicts[PL_PROOF_UPDATE], &name);
 }
 
 void pl_walk_end(pl_walk *walk, int64_t rank)
