@@ -24,11 +24,11 @@ static pl_status check_shape(const pl_shape *shape)
                        "shape: sequence=%" PRId64 ", micro_batch=%" PRId64
                        ": a sequence of 1 to %" PRId32 " tokens and 1 to %d sequences are allowed",
                        shape->sequence, shape->micro_batch, INT32_MAX, MOST);
-    if (shape->intra_layer < 1 || shape->intra_layer > 1024 || shape->rounds < 1 ||
+    if (shape->intra_layer < 1 || shape->intra_layer > 4096 || shape->rounds < 1 ||
         shape->rounds > MOST)
         return PL_FAIL(PL_BAD_INPUT,
                        "shape: intra_layer=%" PRId64 ", rounds=%" PRId64
-                       ": 1 to 1024 micro-batches together and 1 to %d rounds are allowed",
+                       ": 1 to 4096 micro-batches together and 1 to %d rounds are allowed",
                        shape->intra_layer, shape->rounds, MOST);
     return PL_OK;
 }

@@ -195,7 +195,7 @@ static pl_status read_shape(reader *r)
         else if ((value = value_of(r, i, "micro_batch")))
             PL_TRY(read_number(r, value, 1, 1 << 20, &shape->micro_batch));
         else if ((value = value_of(r, i, "intra_layer")))
-            PL_TRY(read_number(r, value, 1, 1024, &shape->intra_layer));
+            PL_TRY(read_number(r, value, 1, 4096, &shape->intra_layer));
         else if ((value = value_of(r, i, "rounds")))
             PL_TRY(read_number(r, value, 1, 1 << 20, &shape->rounds));
         else
