@@ -48,9 +48,10 @@ static int64_t attention_flops(pl_builder *builder, int64_t projections, int64_t
     int64_t key_value = model->num_key_value_heads * model->head_dim;
     int64_t tokens = builder->facts->tokens;
     int64_t sequence = builder->facts->settings->shape.sequence;
-    return pl_builder_product(builder, 2 * projections * tokens, model->hidden_size,
-                              2 * query + 2 * key_value, 1) +
-           pl_builder_product(builder, 2 * products * tokens, sequence, query, 1);
+    return pl_builder_sum(builder,
+                          pl_builder_product(builder, 2 * projections * tokens, model->hidden_size,
+                                             2 * query + 2 * key_value, 1),
+                          pl_builder_product(builder, 2 * products * tokens, sequence, query, 1));
 }
 
 static void emit_attention_backward(pl_builder *builder, int32_t layer, int32_t mb)

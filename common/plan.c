@@ -33,6 +33,24 @@ static pl_status check_shape(const pl_shape *shape)
     return PL_OK;
 }
 
+/* A plan is built in memory: refuse what could not be held before it is tried. A MoE layer has at
+ * most 24 entries for a micro-batch and round. */
+static pl_status check_length(const pl_plan *plan)
+{
+    enum { MOST = 1 << 24 };
+    const pl_shape *shape = &plan->settings.shape;
+    int64_t entries = 0;
+    if (__builtin_mul_overflow(shape->rounds * shape->intra_layer,
+                               24 * plan->model.num_hidden_layers + 8, &entries) ||
+        entries > MOST)
+        return PL_FAIL(PL_BAD_INPUT,
+                       "%" PRId64 " rounds of %" PRId64 " micro-batches through %" PRId64
+                       " layers make a plan of more than %d entries for one rank: fewer rounds "
+                       "(a smaller global batch, or larger micro-batches) would fit",
+                       shape->rounds, shape->intra_layer, plan->model.num_hidden_layers, MOST);
+    return PL_OK;
+}
+
 static pl_status check_trained(const pl_model *model)
 {
     for (int64_t i = 0; i < model->tensor_count; ++i)
@@ -72,6 +90,7 @@ static pl_status check_request(const pl_plan *plan)
                        pl_layout_format(layout, notation), layout->pp, layout->cp);
     PL_TRY(pl_placement_check(layout, &plan->model));
     PL_TRY(check_shape(&plan->settings.shape));
+    PL_TRY(check_length(plan));
     PL_TRY(check_precision(&plan->settings.precision));
     return check_trained(&plan->model);
 }

@@ -19,14 +19,26 @@ pl_entry_name pl_builder_name(const pl_builder *builder, pl_operation operation,
     return name;
 }
 
+static void size_overflows(pl_builder *builder)
+{
+    builder->status = PL_FAIL(PL_BAD_INPUT, "a size of the plan does not fit 63 bits");
+}
+
 int64_t pl_builder_product(pl_builder *builder, int64_t a, int64_t b, int64_t c, int64_t d)
 {
     int64_t product = 0;
     if (builder->status != PL_OK) return 0;
     if (__builtin_mul_overflow(a, b, &product) || __builtin_mul_overflow(product, c, &product) ||
         __builtin_mul_overflow(product, d, &product))
-        builder->status = PL_FAIL(PL_BAD_INPUT, "a size of the plan does not fit 63 bits");
+        size_overflows(builder);
     return product;
+}
+
+int64_t pl_builder_sum(pl_builder *builder, int64_t a, int64_t b)
+{
+    int64_t sum = 0;
+    if (builder->status == PL_OK && __builtin_add_overflow(a, b, &sum)) size_overflows(builder);
+    return sum;
 }
 
 static size_t map_place(const pl_builder *builder, pl_buffer_kind kind, int32_t slot,

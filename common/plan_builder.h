@@ -127,8 +127,9 @@ void pl_builder_wait(pl_builder *builder, int32_t entry);
 /* Real elements of the rank in a part; recorded. */
 int64_t pl_builder_local_elements(pl_builder *builder, int32_t part, bool frozen);
 
-/* a*b*c*d, the overflow remembered as a failure; 1 for what is not needed. */
+/* a*b*c*d (1 for what is not needed) and a+b, an overflow remembered as a failure. */
 int64_t pl_builder_product(pl_builder *builder, int64_t a, int64_t b, int64_t c, int64_t d);
+int64_t pl_builder_sum(pl_builder *builder, int64_t a, int64_t b);
 
 /* Set the fields of a communicating entry. */
 void pl_builder_communicate(pl_builder *builder, pl_group_role group, pl_reduction reduction,

@@ -1,5 +1,6 @@
 /* What differs between two plans: header lines, then entries by name. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,10 +40,9 @@ static void report_missing(diff *d, char side, const char *text, const char *oth
     for (const char *at = text; *at;) {
         size_t length = strcspn(at, "\n");
         if (!has_line(other, at, length)) {
-            pl_text line = {0};
-            pl_text_add_bytes(&line, at, length);
-            report(d, side, "", pl_text_string(&line));
-            pl_text_free(&line);
+            pl_text_clear(&d->left);
+            pl_text_add_bytes(&d->left, at, length);
+            report(d, side, "", pl_text_string(&d->left));
             d->count += counts;
         }
         at += length + (at[length] == '\n');
@@ -128,12 +128,7 @@ static pl_status compare_sections(diff *d, int64_t rank, const pl_section *a, co
 {
     named *sorted_a = NULL, *sorted_b = NULL;
     char where[64];
-    pl_text text = {0};
-    pl_text_add(&text, "%s of rank %" PRId64, pl_program_name(a->program), rank);
-    size_t length = text.length < sizeof where ? text.length : sizeof where - 1;
-    memcpy(where, pl_text_string(&text), length);
-    where[length] = '\0';
-    pl_text_free(&text);
+    snprintf(where, sizeof where, "%s of rank %" PRId64, pl_program_name(a->program), rank);
     pl_status status = sort_by_name(&sorted_a, a);
     if (status == PL_OK) status = sort_by_name(&sorted_b, b);
     if (status == PL_OK) {
@@ -172,7 +167,9 @@ pl_status pl_plan_diff(pl_text *text, const pl_plan *a, const pl_plan *b, int64_
     report_missing(&d, '-', pl_text_string(&header[0]), pl_text_string(&header[1]), true);
     report_missing(&d, '+', pl_text_string(&header[1]), pl_text_string(&header[0]), false);
     pl_status status = compare_programs(&d, a, b);
-    if (status == PL_OK) status = pl_text_status(text);
+    const pl_text *const texts[] = {&header[0], &header[1], &d.left, &d.right, text};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts && status == PL_OK; ++i)
+        status = pl_text_status(texts[i]);
     pl_text_free(&header[0]);
     pl_text_free(&header[1]);
     pl_text_free(&d.left);

@@ -185,7 +185,8 @@ static void backward(pl_builder *builder)
 void pl_emit_step(pl_builder *builder)
 {
     pl_emit_batch(builder);
-    for (int32_t round = 0; round < builder->facts->rounds; ++round) {
+    /* After a failure, the rest of a million rounds would only take time. */
+    for (int32_t round = 0; round < builder->facts->rounds && builder->status == PL_OK; ++round) {
         builder->round = round;
         builder->call = 0;
         pl_emit_batch(builder);

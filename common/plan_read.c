@@ -36,7 +36,8 @@ typedef struct reader {
 static pl_status bad(const reader *r, const char *at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* "plan.txt:12:7: words". AT points into the line; NULL for its start. */
+/* "plan.txt:12:7: words". AT points into the line; NULL for its start. Callers show at most 60
+ * letters of what was given, so that the reason is not pushed out. */
 static pl_status bad(const reader *r, const char *at, const char *format, ...)
 {
     pl_text text = {0};
@@ -56,7 +57,7 @@ static pl_status bad_choice(const reader *r, const char *at, const char *what, c
 {
     pl_text text = {0};
     pl_text_add_choices(&text, given, names, count);
-    pl_status status = bad(r, at, "'%s' is no %s%s", given, what, pl_text_string(&text));
+    pl_status status = bad(r, at, "'%.60s' is no %s%s", given, what, pl_text_string(&text));
     pl_text_free(&text);
     return status;
 }
@@ -99,7 +100,7 @@ static char *value_of(const reader *r, int i, const char *key)
 static pl_status read_number(const reader *r, char *word, int64_t least, int64_t most, int64_t *out)
 {
     int64_t number = 0;
-    if (!pl_parse_integer(&number, word)) return bad(r, word, "'%s' is no whole number", word);
+    if (!pl_parse_integer(&number, word)) return bad(r, word, "'%.60s' is no whole number", word);
     if (number < least || number > most)
         return bad(r, word, "%" PRId64 " is outside %" PRId64 " to %" PRId64, number, least, most);
     *out = number;
@@ -149,7 +150,7 @@ static pl_status read_policy(reader *r)
         READ_CHOICE("dispatch", pl_dispatch_names, policy->dispatch, pl_dispatch)
         READ_CHOICE("routing", pl_routing_names, policy->routing, pl_routing)
         return bad(r, r->word[i],
-                   "'%s' is no policy; allowed: reshard, prefetch, recompute, "
+                   "'%.60s' is no policy; allowed: reshard, prefetch, recompute, "
                    "accumulate, dispatch, routing",
                    r->word[i]);
     }
@@ -179,7 +180,7 @@ static pl_status read_precision(reader *r)
             PL_TRY(read_dtype(r, value, &precision->master));
         else
             return bad(r, r->word[i],
-                       "'%s' is no precision; allowed: compute, gather, gradient, master",
+                       "'%.60s' is no precision; allowed: compute, gather, gradient, master",
                        r->word[i]);
     }
     return PL_OK;
@@ -200,7 +201,7 @@ static pl_status read_shape(reader *r)
             PL_TRY(read_number(r, value, 1, 1 << 20, &shape->rounds));
         else
             return bad(r, r->word[i],
-                       "'%s' is no part of the shape; allowed: sequence, "
+                       "'%.60s' is no part of the shape; allowed: sequence, "
                        "micro_batch, intra_layer, rounds",
                        r->word[i]);
     }
@@ -210,7 +211,7 @@ static pl_status read_shape(reader *r)
 static pl_status read_real(const reader *r, char *word, double *out)
 {
     if (pl_parse_number(out, word) && *out >= 0) return PL_OK;
-    return bad(r, word, "'%s' is no number of 0 or more", word);
+    return bad(r, word, "'%.60s' is no number of 0 or more", word);
 }
 
 static pl_status read_objective(reader *r)
@@ -226,7 +227,7 @@ static pl_status read_objective(reader *r)
             PL_TRY(read_real(r, value, &s->clip));
         else
             return bad(r, r->word[i],
-                       "'%s' is no part of the objective; allowed: balance, "
+                       "'%.60s' is no part of the objective; allowed: balance, "
                        "coefficient, optimizer, clip",
                        r->word[i]);
     }
@@ -235,7 +236,7 @@ static pl_status read_objective(reader *r)
 
 static pl_status read_pattern(reader *r, int kind)
 {
-    if (r->words != 2) return bad(r, NULL, "'%s' takes one pattern", r->word[0]);
+    if (r->words != 2) return bad(r, NULL, "'%.60s' takes one pattern", r->word[0]);
     size_t count = r->pattern_count[kind];
     PL_TRY(pl_grow(&r->patterns[kind], &r->pattern_capacity[kind], count + 1,
                    sizeof *r->patterns[kind], "patterns"));
@@ -292,6 +293,8 @@ static pl_status finish_header(reader *r)
     request.frozen = (const char *const *)r->patterns[1];
     request.frozen_count = (int)r->pattern_count[1];
     pl_status status = pl_plan_set_header(&r->plan, &request);
+    if (status != PL_OK)
+        pl_error_context("%s:%" PRId64 ": in the header before this line", r->source, r->line);
     pl_model_free(&model);
     for (int i = 0; i < PL_PROGRAM_COUNT && status == PL_OK; ++i)
         status = pl_allocate(&r->has_section[i], (size_t)r->plan.layout.world, sizeof(int64_t),
@@ -430,8 +433,8 @@ static pl_status bad_buffer(const reader *r, char *name)
     stem[length] = '\0';
     const char *near = pl_nearest(stem, stems, PL_BUFFER_KIND_COUNT);
     if (near && strcmp(near, stem) != 0)
-        return bad(r, name, "'%s' is no buffer; did you mean '%s'?", name, near);
-    return bad(r, name, "'%s' is no buffer: a part, layer or micro-batch is missing or too many",
+        return bad(r, name, "'%.60s' is no buffer; did you mean '%s'?", name, near);
+    return bad(r, name, "'%.60s' is no buffer: a part, layer or micro-batch is missing or too many",
                name);
 }
 
@@ -449,11 +452,11 @@ static pl_status read_buffer(reader *r)
     PL_TRY(read_number(r, r->word[4], 0, INT64_MAX, &buffer.bytes));
     buffer.resident = r->words == 6;
     if (buffer.resident && strcmp(r->word[5], "resident") != 0)
-        return bad(r, r->word[5], "'%s' is not allowed here; 'resident' is", r->word[5]);
+        return bad(r, r->word[5], "'%.60s' is not allowed here; 'resident' is", r->word[5]);
     PL_TRY(grow_buffer_table(r));
     size_t place = buffer_place(r, &buffer);
     if (r->buffer_table[place] >= 0)
-        return bad(r, r->word[1], "buffer %s stands here twice", r->word[1]);
+        return bad(r, r->word[1], "buffer %.60s stands here twice", r->word[1]);
     pl_section *section = r->section;
     PL_TRY(pl_grow(&section->buffers, &section->buffer_capacity, section->buffer_count + 1,
                    sizeof buffer, "plan buffers"));
@@ -488,7 +491,7 @@ static pl_status read_uses(reader *r, pl_entry *entry, char *list, uint32_t flag
         pl_buffer buffer;
         if (!pl_buffer_parse(&buffer, item)) return bad_buffer(r, item);
         int32_t number = r->buffer_table_size ? r->buffer_table[buffer_place(r, &buffer)] : -1;
-        if (number < 0) return bad(r, item, "no line 'buffer %s ...' in this section", item);
+        if (number < 0) return bad(r, item, "no line 'buffer %.60s ...' in this section", item);
         PL_TRY(add_use(r, entry, (uint32_t)number, flags));
         item = next;
     }
@@ -639,14 +642,16 @@ static pl_status read_attribute(reader *r, int i, pl_entry *entry)
     }
     if ((value = value_of(r, i, "scale"))) {
         if (pl_scale_parse(&entry->scale, value)) return PL_OK;
-        return bad(r, value, "'%s' is no scale; allowed: 1, 1/2, 1/T, 1/2*T, T*1/8", value);
+        return bad(r, value, "'%.60s' is no scale; allowed: 1, 1/2, 1/T, 1/2*T, T*1/8", value);
     }
     if ((value = value_of(r, i, "if"))) {
         if (strcmp(value, "update") != 0)
-            return bad(r, value, "'%s' is no condition; allowed: update", value);
+            return bad(r, value, "'%.60s' is no condition; allowed: update", value);
         entry->predicate = PL_IF_UPDATE;
         return PL_OK;
     }
+    if (!strchr(r->word[i], '='))
+        return bad(r, r->word[i], "'%.60s' is no attribute: expected KEY=VALUE", r->word[i]);
     r->word[i][strcspn(r->word[i], "=")] = '\0';
     return bad_choice(r, r->word[i], "attribute of an entry", r->word[i], keys,
                       sizeof keys / sizeof *keys);
@@ -669,7 +674,7 @@ static pl_status read_entry(reader *r)
         return bad_choice(r, r->word[2], "operation", r->word[2], names, PL_OPERATION_COUNT);
     }
     if (!pl_subject_parse(&subject, &layer, r->word[3]))
-        return bad(r, r->word[3], "'%s' is no subject, such as layer.3, experts.3, head, tokens",
+        return bad(r, r->word[3], "'%.60s' is no subject, such as layer.3, experts.3, head, tokens",
                    r->word[3]);
     entry.name = pl_entry_name_make(operation, subject);
     entry.name.layer = layer;
@@ -748,7 +753,7 @@ static pl_status read_line(reader *r)
     if (r->section) return read_section_line(r);
     if (strcmp(r->word[0], "section") == 0) return begin_section(r);
     if (r->header_done)
-        return bad(r, NULL, "'%s' after the header: a line 'section ...' may follow here",
+        return bad(r, NULL, "'%.60s' after the header: a line 'section ...' may follow here",
                    r->word[0]);
     return read_header_line(r);
 }

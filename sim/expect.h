@@ -136,6 +136,10 @@ bool pl_expect_recompute(const pl_sim_world *world, int32_t layer);
 
 /* --- sizes (expect_sizes.c) --- */
 
+/* Whether all sizes below fit 63 bits, by an estimate from above. A plan that was built has such
+ * sizes; a header read from text may claim any. The functions below are for those that fit. */
+bool pl_expect_countable(const pl_sim_world *world);
+
 /* Bytes and type that a buffer must have; PER_ROW when they are those of a row of R. False for
  * buffers that the plan must not have. */
 bool pl_expect_buffer(const pl_sim_world *world, const pl_buffer *buffer, int64_t *bytes,

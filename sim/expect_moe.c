@@ -49,6 +49,7 @@ void pl_expect_counts_entry(const query *q)
         writes(q, PL_BUF_COUNTS_IN);
     } else {
         on(q, PL_STREAM_HOST);
+        reads(q, PL_BUF_COUNTS);
         reads(q, PL_BUF_COUNTS_IN);
         writes(q, PL_BUF_ROWS);
     }

@@ -38,6 +38,25 @@ static numbers of_plan(const pl_sim_world *world)
     return n;
 }
 
+static double larger(double a, double b) { return a > b ? a : b; }
+
+/* Rows of the widest tensor times its columns, for every token and the owners' copies, eight bytes
+ * each and eight times over: no formula below comes to more. */
+bool pl_expect_countable(const pl_sim_world *world)
+{
+    const pl_model *m = &world->plan->model;
+    numbers n = of_plan(world);
+    double wide = larger((double)n.wide, (double)n.dense_wide);
+    wide = larger(wide, larger((double)n.vocabulary, (double)n.experts));
+    wide = larger(wide, (double)(n.heads + n.kv_heads) * (double)m->head_dim);
+    double rows = (double)n.tokens * (double)n.owners * (double)(n.top_k + 1);
+    double products = larger((double)n.hidden, (double)n.sequence) * wide;
+    double counts = (double)n.rounds * (double)n.micro_batches * (double)n.layers *
+                    (double)(n.experts + 1) * (double)n.sequences;
+    return 64 * rows * products < 0x1p63 &&
+           64 * rows * (double)n.rounds * (double)n.micro_batches < 0x1p63 && 64 * counts < 0x1p63;
+}
+
 /* --- buffers of parts --- */
 
 static bool part_size(const pl_sim_world *world, const numbers *n, const pl_buffer *buffer,

@@ -123,7 +123,9 @@ static void check_section(const gathers *g)
         tally_round(g, -1);
         return;
     }
-    for (int64_t round = 0; round < settings->shape.rounds; ++round) tally_round(g, round);
+    for (int64_t round = 0; round < settings->shape.rounds && g->verdict->outcome != PL_FAILED;
+         ++round)
+        tally_round(g, round);
 }
 
 pl_status pl_prove_gathers(const pl_sim_world *world, pl_verdict *verdict)

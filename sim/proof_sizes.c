@@ -118,6 +118,11 @@ static void check_entry(const sizes *s, const pl_entry *entry)
 
 pl_status pl_prove_sizes(const pl_sim_world *world, pl_verdict *verdict)
 {
+    if (!pl_expect_countable(world)) {
+        pl_verdict_fail(verdict, -1, PL_PROGRAM_STEP, NULL, NULL,
+                        "the sizes of model and shape multiply to more than 63 bits");
+        return PL_OK;
+    }
     for (size_t i = 0; i < world->plan->section_count; ++i) {
         const pl_section *section = &world->plan->sections[i];
         sizes s = {world, verdict, section, pl_section_first_rank(section)};

@@ -113,6 +113,37 @@ static int64_t count_writes(const work *w, const pl_entry *entry)
     return count;
 }
 
+/* What a buffer holds goes on in what is added to it: a write that does not begin it reads it. */
+static void check_updates(const work *w, const pl_entry *entry)
+{
+    for (uint32_t i = 0; i < entry->use_count; ++i) {
+        const pl_use *use = &w->section->uses[entry->use_first + i];
+        if ((use->flags & (PL_USE_READ | PL_USE_WRITE | PL_USE_BEGIN)) != PL_USE_WRITE) continue;
+        pl_text name = {0};
+        pl_buffer_print(&name, &w->section->buffers[use->buffer]);
+        fail(w, entry, "writes what lives, and so must also read,", pl_text_string(&name));
+        pl_verdict_free_text(w->verdict, &name);
+    }
+}
+
+/* A reshard lets go the gathered copy of its own unit: of its part, or of the layer's experts. */
+static void check_reshard(const work *w, const pl_entry *entry)
+{
+    if (entry->name.operation != PL_OP_RESHARD) return;
+    for (uint32_t i = 0; i < entry->use_count; ++i) {
+        const pl_buffer *buffer =
+            &w->section->buffers[w->section->uses[entry->use_first + i].buffer];
+        bool own =
+            buffer->subject == entry->name.subject ||
+            (buffer->subject == PL_SUBJECT_EXPERTS && entry->name.subject == PL_SUBJECT_LAYER);
+        if (buffer->kind == PL_BUF_FULL && own && buffer->layer == entry->name.layer) continue;
+        pl_text name = {0};
+        pl_buffer_print(&name, buffer);
+        fail(w, entry, "must not let go", pl_text_string(&name));
+        pl_verdict_free_text(w->verdict, &name);
+    }
+}
+
 /* Uses that go over all trained parts: gradients, and the state that the update writes. */
 typedef struct tally {
     const work *w;
@@ -225,6 +256,8 @@ static void check_entry(const work *w, const pl_entry *entry)
     }
     check_attributes(w, entry, &expected);
     check_uses(w, entry, &expected);
+    check_updates(w, entry);
+    check_reshard(w, entry);
 }
 
 static pl_status check_section(work *w)

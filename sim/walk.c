@@ -141,7 +141,9 @@ static pl_status advance(pl_walk *walk, int64_t rank, int stream, bool *moved)
     if (!is_collective(entry)) {
         pl_walk_compute(walk, rank, entry);
     } else {
+        if (r->posted && r->in_flight != number) return PL_OK; /* another stream's call */
         if (!r->posted) PL_TRY(post(walk, rank, entry));
+        r->in_flight = number;
         if (!pl_group_fake_is_done(r->group[entry->group], r->request)) return PL_OK;
         PL_TRY(pl_process_group_wait(r->group[entry->group], r->request));
         r->posted = false;
@@ -263,13 +265,13 @@ static pl_status run(pl_walk *walk, bool *finished)
 static const pl_proof_id carried[] = {PL_PROOF_PARAMETERS, PL_PROOF_GRADIENTS, PL_PROOF_COUNTS,
                                       PL_PROOF_NORM, PL_PROOF_UPDATE};
 
-static void leave_undecided(pl_verdict *verdicts)
+static void leave_undecided(pl_verdict *verdicts, const char *why)
 {
     for (size_t i = 0; i < sizeof carried / sizeof *carried; ++i) {
         pl_verdict *verdict = &verdicts[carried[i]];
         if (verdict->outcome != PL_PROVED) continue;
         verdict->outcome = PL_UNDECIDED;
-        pl_text_add_string(&verdict->words, "not decided: the ranks do not run to the end");
+        pl_text_add(&verdict->words, "not decided: %s", why);
     }
 }
 
@@ -348,6 +350,20 @@ static pl_status name_source(const pl_walk *found)
 
 /* --- the proofs --- */
 
+/* Each micro-batch of a step has entries of its own. A header read from text may name any number
+ * of them: a step that cannot hold them is not walked, which would take as long. */
+static bool claims_too_much(const pl_sim_world *world)
+{
+    const pl_shape *shape = &world->plan->settings.shape;
+    for (size_t i = 0; i < world->plan->section_count; ++i) {
+        const pl_section *section = &world->plan->sections[i];
+        if (section->program == PL_PROGRAM_STEP &&
+            (int64_t)section->entry_count / shape->intra_layer < shape->rounds)
+            return true;
+    }
+    return false;
+}
+
 pl_status pl_prove_by_walking(const pl_sim_world *world, pl_verdict *verdicts)
 {
     for (int program = 0; program < PL_PROGRAM_COUNT; ++program) {
@@ -355,8 +371,12 @@ pl_status pl_prove_by_walking(const pl_sim_world *world, pl_verdict *verdicts)
         pl_walk walk = {.world = world, .program = (pl_program)program, .verdicts = verdicts};
         walk.probe = (pl_walk_probe){-1, -1, -1};
         if (!world->section[program]) continue;
+        if (program == PL_PROGRAM_STEP && claims_too_much(world)) {
+            leave_undecided(verdicts, "a rank has fewer entries than the shape has micro-batches");
+            continue;
+        }
         PL_TRY(walk_once(&walk, &finished));
-        if (!finished) leave_undecided(verdicts);
+        if (!finished) leave_undecided(verdicts, "the ranks do not run to the end");
         if (finished && walk.wrong) PL_TRY(name_source(&walk));
     }
     return PL_OK;

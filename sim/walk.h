@@ -55,6 +55,7 @@ typedef struct pl_walk_rank {
     pl_process_group *group[PL_GROUP_ROLE_COUNT]; /* handles, opened on first use */
     pl_request request;                           /* of the collective in flight */
     bool posted;
+    int32_t in_flight; /* the entry that posted it */
     int64_t *send, *recv; /* scratch of the collective in flight */
     size_t scratch;       /* elements of each */
 } pl_walk_rank;
