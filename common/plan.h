@@ -15,8 +15,8 @@
  * an all-to-all moves C(source, destination) rows, and both sides name the same C by the entry's
  * layer, round and micro-batch.
  *
- * What the operations mean, what they read and write: docs/architecture.md, generated from here
- * by `pleat-sim plan --operations`.
+ * What the operations mean, what they read and write: docs/formats.md, whose table is printed by
+ * `pleat-sim tables operations`.
  */
 #ifndef PL_COMMON_PLAN_H
 #define PL_COMMON_PLAN_H
@@ -260,6 +260,7 @@ void pl_buffer_print(pl_text *text, const pl_buffer *buffer);
 bool pl_buffer_parse(pl_buffer *out, const char *name);
 const char *pl_buffer_kind_stem(pl_buffer_kind kind);
 pl_buffer_scope pl_buffer_kind_scope(pl_buffer_kind kind);
+pl_buffer_class pl_buffer_kind_class(pl_buffer_kind kind);
 const char *pl_buffer_class_name(pl_buffer_class class_);
 bool pl_buffer_class_parse(pl_buffer_class *out, const char *name);
 const char *pl_program_name(pl_program program); /* "start", "step" */

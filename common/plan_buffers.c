@@ -76,6 +76,8 @@ const char *pl_buffer_kind_stem(pl_buffer_kind kind) { return kinds[kind].stem; 
 
 pl_buffer_scope pl_buffer_kind_scope(pl_buffer_kind kind) { return kinds[kind].scope; }
 
+pl_buffer_class pl_buffer_kind_class(pl_buffer_kind kind) { return kinds[kind].class_; }
+
 const char *pl_buffer_class_name(pl_buffer_class class_) { return class_names[class_]; }
 
 bool pl_buffer_class_parse(pl_buffer_class *out, const char *name)

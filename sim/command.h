@@ -27,6 +27,7 @@ pl_status pl_command_layout(pl_output *output, int count, char **arguments);
 pl_status pl_command_plan(pl_output *output, int count, char **arguments);
 pl_status pl_command_count(pl_output *output, int count, char **arguments);
 pl_status pl_command_check(pl_output *output, int count, char **arguments);
+pl_status pl_command_tables(pl_output *output, int count, char **arguments);
 
 #ifdef __cplusplus
 }

@@ -27,6 +27,7 @@ static const command commands[] = {
     {"plan", pl_command_plan, "print what each rank does in a step; compare two plans"},
     {"count", pl_command_count, "count the collectives of one rank in one step"},
     {"check", pl_command_check, "prove a plan, or show where it is wrong"},
+    {"tables", pl_command_tables, "print the tables that the documentation quotes"},
 };
 
 enum { COMMANDS = sizeof commands / sizeof *commands };
