@@ -325,40 +325,53 @@ static void say_weight(pl_text *words, pl_value weight)
     }
 }
 
-/* Name the first source rank, and its first micro-batch, that do not weigh 1/T. */
-static pl_status name_source(const pl_walk *found)
+/* Name the first micro-batch of RANK that does not weigh 1/T. */
+static pl_status name_micro_batch(const pl_walk *found, int64_t rank, pl_text *words)
 {
     const pl_shape *shape = &found->world->plan->settings.shape;
-    pl_text *words = &found->verdicts[PL_PROOF_GRADIENTS].words;
-    for (int64_t rank = 0; rank < found->world->ranks && rank < 64; ++rank) {
+    for (int64_t i = 0; i < shape->rounds * shape->intra_layer && i < 64; ++i) {
+        pl_walk_probe part = {rank, i / shape->intra_layer, i % shape->intra_layer};
         pl_value weight = 0;
-        PL_TRY(probe(found, (pl_walk_probe){rank, -1, -1}, &weight));
+        PL_TRY(probe(found, part, &weight));
         if (weight == 1) continue;
-        for (int64_t i = 0; i < shape->rounds * shape->intra_layer && i < 64; ++i) {
-            pl_walk_probe part = {rank, i / shape->intra_layer, i % shape->intra_layer};
-            PL_TRY(probe(found, part, &weight));
-            if (weight == 1) continue;
-            pl_text_add(words, "; tokens of rank %" PRId64 ", round %" PRId64 ", mb %" PRId64 " ",
-                        rank, part.round, part.micro_batch);
-            say_weight(words, weight);
-            return PL_OK;
-        }
+        pl_text_add(words, "; tokens of rank %" PRId64 ", round %" PRId64 ", mb %" PRId64 " ", rank,
+                    part.round, part.micro_batch);
+        say_weight(words, weight);
         return PL_OK;
     }
+    return PL_OK;
+}
+
+/* Name the first source rank whose tokens do not weigh 1/T. */
+static pl_status name_source(const pl_walk *found)
+{
+    enum { MOST = 64 };
+    pl_text *words = &found->verdicts[PL_PROOF_GRADIENTS].words;
+    for (int64_t rank = 0; rank < found->world->ranks && rank < MOST; ++rank) {
+        pl_value weight = 0;
+        PL_TRY(probe(found, (pl_walk_probe){rank, -1, -1}, &weight));
+        if (weight != 1) return name_micro_batch(found, rank, words);
+    }
+    if (found->world->ranks <= MOST && pl_walk_balances(found->world, &found->probe))
+        pl_text_add_string(words, "; every token weighs 1/T: it is the load-balance loss that "
+                                  "does not weigh coefficient / micro-steps");
     return PL_OK;
 }
 
 /* --- the proofs --- */
 
 /* Each micro-batch of a step has entries of its own. A header read from text may name any number
- * of them: a step that cannot hold them is not walked, which would take as long. */
+ * of them: what must come out of a step that cannot hold them is not worked out, which would take
+ * as long as the step. */
 static bool claims_too_much(const pl_sim_world *world)
 {
+    enum { MOST = 1 << 24 };
     const pl_shape *shape = &world->plan->settings.shape;
+    if (shape->rounds > MOST / shape->intra_layer) return true;
     for (size_t i = 0; i < world->plan->section_count; ++i) {
         const pl_section *section = &world->plan->sections[i];
         if (section->program == PL_PROGRAM_STEP &&
-            (int64_t)section->entry_count / shape->intra_layer < shape->rounds)
+            (int64_t)section->entry_count < shape->rounds * shape->intra_layer)
             return true;
     }
     return false;
@@ -371,7 +384,7 @@ pl_status pl_prove_by_walking(const pl_sim_world *world, pl_verdict *verdicts)
         pl_walk walk = {.world = world, .program = (pl_program)program, .verdicts = verdicts};
         walk.probe = (pl_walk_probe){-1, -1, -1};
         if (!world->section[program]) continue;
-        if (program == PL_PROGRAM_STEP && claims_too_much(world)) {
+        if (claims_too_much(world)) {
             leave_undecided(verdicts, "a rank has fewer entries than the shape has micro-batches");
             continue;
         }

@@ -40,6 +40,7 @@ enum {
     PL_MODULE_VALUE_ATTENTION,
     PL_MODULE_VALUE_FEED,
     PL_MODULE_VALUE_EXCHANGE,
+    PL_MODULE_VALUE_BALANCE, /* what the load-balance loss adds to a route's gradient */
     PL_MODULE_VALUE_HEAD,
     PL_MODULE_VALUE_OTHER
 };
@@ -55,7 +56,7 @@ typedef struct pl_walk_rank {
     pl_process_group *group[PL_GROUP_ROLE_COUNT]; /* handles, opened on first use */
     pl_request request;                           /* of the collective in flight */
     bool posted;
-    int32_t in_flight; /* the entry that posted it */
+    int32_t in_flight;    /* the entry that posted it */
     int64_t *send, *recv; /* scratch of the collective in flight */
     size_t scratch;       /* elements of each */
 } pl_walk_rank;
@@ -103,6 +104,7 @@ typedef struct pl_walk_expected {
     pl_value *balance;      /* [groups * rounds] counts that route's backward must see */
     pl_value *loss;         /* [stages] loss sums after their reduction */
     pl_value squares[3];    /* dense, experts, ignored: sums of squares of everything */
+    bool balances;          /* see pl_walk_balances */
 } pl_walk_expected;
 
 pl_status pl_walk_expected_make(pl_walk_expected *out, const pl_sim_world *world,
@@ -124,6 +126,10 @@ pl_value pl_walk_full(const pl_walk_expected *expected, pl_subject subject, int3
 /* The gradient that the rank's shard (or whole copy, WHOLE) must have after scaling. */
 pl_value pl_walk_gradient(const pl_walk_expected *expected, pl_subject subject, int32_t layer,
                           bool whole, int64_t rank);
+/* Whether the load-balance loss takes part in the gradients of this walk. A probe leaves it out:
+ * it belongs to no one source. */
+bool pl_walk_balances(const pl_sim_world *world, const pl_walk_probe *probe);
+
 /* A rank's own contribution to a sum of squares. */
 pl_value pl_walk_squares(const pl_sim_world *world, pl_subject subject, int32_t layer, bool whole,
                          int64_t rank);

@@ -166,6 +166,19 @@ static void sum_parameters(pl_walk_expected *e)
                 gathered(pl_walk_part_number(world, PL_SUBJECT_EXPERTS, layer), owner, experts);
 }
 
+static bool balance_takes_part(const pl_sim_world *world)
+{
+    const pl_settings *settings = &world->plan->settings;
+    bool moe = false;
+    for (int32_t i = 0; i < world->parts.layers; ++i) moe |= pl_expect_moe(world, i);
+    return moe && settings->balance != PL_BALANCE_NONE && settings->balance_coefficient > 0;
+}
+
+bool pl_walk_balances(const pl_sim_world *world, const pl_walk_probe *probe)
+{
+    return probe->rank < 0 && balance_takes_part(world);
+}
+
 /* --- gradients --- */
 
 static pl_value module_value(int module) { return pl_value_random(PL_RANDOM_MODULE, module, 0, 0); }
@@ -185,9 +198,13 @@ static pl_value second_module(const pl_walk_expected *e, int32_t layer)
     pl_value feed = module_value(PL_MODULE_VALUE_FEED);
     if (!pl_expect_moe(e->world, layer)) return pl_value_multiply(e->sum_tokens, feed);
     pl_value routed = all_to_all ? e->sum_tokens : e->sum_exchanged;
-    return pl_value_add(
-        pl_value_multiply(routed, feed),
-        pl_value_multiply(e->sum_exchanged, module_value(PL_MODULE_VALUE_EXCHANGE)));
+    pl_value sum =
+        pl_value_add(pl_value_multiply(routed, feed),
+                     pl_value_multiply(e->sum_exchanged, module_value(PL_MODULE_VALUE_EXCHANGE)));
+    if (!e->balances) return sum;
+    /* Every rank adds T / micro-steps once a micro-step: T in all, so that 1/T leaves one. */
+    pl_value balance = pl_value_multiply((pl_value)e->world->ranks, e->tokens_total);
+    return pl_value_add(sum, pl_value_multiply(balance, module_value(PL_MODULE_VALUE_BALANCE)));
 }
 
 pl_value pl_walk_gradient(const pl_walk_expected *e, pl_subject subject, int32_t layer, bool whole,
@@ -294,14 +311,6 @@ pl_value pl_walk_balance(const pl_walk_expected *e, int64_t round, int64_t rank)
     return e->balance[world->groups.place[balance_role(world)][rank].group * rounds + round];
 }
 
-static bool balance_takes_part(const pl_sim_world *world)
-{
-    const pl_settings *settings = &world->plan->settings;
-    bool moe = false;
-    for (int32_t i = 0; i < world->parts.layers; ++i) moe |= pl_expect_moe(world, i);
-    return moe && settings->balance != PL_BALANCE_NONE && settings->balance_coefficient > 0;
-}
-
 static void sum_losses(pl_walk_expected *e)
 {
     const pl_sim_world *world = e->world;
@@ -346,6 +355,7 @@ pl_status pl_walk_expected_make(pl_walk_expected *out, const pl_sim_world *world
         pl_walk_expected_free(&e);
         return status;
     }
+    e.balances = pl_walk_balances(world, probe);
     sum_tokens(&e, probe);
     e.inverse_total = pl_value_inverse(e.tokens_total);
     sum_parameters(&e);

@@ -131,6 +131,16 @@ static void check_total(const act *a)
                  "of all data ranks, once each");
 }
 
+/* An entry's exact factor, TOTAL standing for T. */
+static pl_value factor_of(const pl_entry *entry, pl_value total)
+{
+    pl_value factor = pl_value_multiply((pl_value)entry->scale.numerator,
+                                        pl_value_inverse((pl_value)entry->scale.denominator));
+    if (entry->scale.tokens > 0) factor = pl_value_multiply(factor, total);
+    if (entry->scale.tokens < 0) factor = pl_value_multiply(factor, pl_value_inverse(total));
+    return factor;
+}
+
 static void compute_route(const act *a)
 {
     const pl_entry_name *n = &a->entry->name;
@@ -144,7 +154,11 @@ static void compute_route(const act *a)
     pl_value routed = pl_value_multiply(get(a, PL_BUF_D_ROUTE), module_value(PL_MODULE_VALUE_FEED));
     pl_value sent =
         pl_value_multiply(get(a, PL_BUF_D_NORMED), module_value(PL_MODULE_VALUE_EXCHANGE));
-    add_gradients(a, pl_value_add(routed, sent));
+    pl_value balance = a->walk->expected->balances
+                           ? pl_value_multiply(factor_of(a->entry, get(a, PL_BUF_TOKEN_COUNT)),
+                                               module_value(PL_MODULE_VALUE_BALANCE))
+                           : 0;
+    add_gradients(a, pl_value_add(balance, pl_value_add(routed, sent)));
 }
 
 /* Forward tokens are not carried; backward ones are, from the loss down. */
@@ -217,12 +231,7 @@ static void compute_initialize(const act *a)
 
 static void compute_scale(const act *a)
 {
-    pl_scale scale = a->entry->scale;
-    pl_value total = get(a, PL_BUF_TOKEN_COUNT);
-    pl_value factor = (pl_value)scale.numerator;
-    factor = pl_value_multiply(factor, pl_value_inverse((pl_value)scale.denominator));
-    if (scale.tokens > 0) factor = pl_value_multiply(factor, total);
-    if (scale.tokens < 0) factor = pl_value_multiply(factor, pl_value_inverse(total));
+    pl_value factor = factor_of(a->entry, get(a, PL_BUF_TOKEN_COUNT));
     check_total(a);
     for (uint32_t i = 0; i < a->entry->use_count; ++i)
         if (a->uses[i].flags & PL_USE_WRITE)
@@ -296,19 +305,34 @@ static void compute_norm(const act *a)
             pl_value_add(sum[class_], pl_walk_squares(a->walk->world, (pl_subject)buffer->subject,
                                                       buffer->layer, whole, a->rank));
     }
-    for (int i = 0; i < 3; ++i) set(a, (pl_buffer_kind)(PL_BUF_DENSE_SQUARES + i), sum[i]);
+    for (int i = 0; i < 3; ++i) {
+        ++a->walk->verdicts[PL_PROOF_NORM].checked;
+        set(a, (pl_buffer_kind)(PL_BUF_DENSE_SQUARES + i), sum[i]);
+    }
 }
 
-static void compute_clip(const act *a)
+static void check_squares(const act *a)
 {
     static const char *const names[] = {"of dense parameters", "of routed experts",
                                         "of ignored parameters"};
-    for (int i = 0; i < 3; ++i) {
+    for (uint32_t i = 0; i < a->entry->use_count; ++i) {
+        int class_ = buffer_of(a, i)->kind - PL_BUF_DENSE_SQUARES;
+        if (class_ < 0 || class_ > 2) continue;
         ++a->walk->verdicts[PL_PROOF_NORM].checked;
-        if (get(a, (pl_buffer_kind)(PL_BUF_DENSE_SQUARES + i)) != a->walk->expected->squares[i])
+        if (*value_of(a, i) != a->walk->expected->squares[class_])
             fail(a, PL_PROOF_NORM,
-                 "the sum of squares does not count every element once:", names[i]);
+                 "the sum of squares does not count every element once:", names[class_]);
     }
+}
+
+/* The clip entry must see every sum that there is. */
+static void compute_clip(const act *a)
+{
+    for (int i = 0; i < 3; ++i)
+        if (get(a, (pl_buffer_kind)(PL_BUF_DENSE_SQUARES + i)) == 0 &&
+            a->walk->expected->squares[i] != 0)
+            fail(a, PL_PROOF_NORM, "does not see", "every sum of squares");
+    check_squares(a);
     set(a, PL_BUF_CLIP, 1);
 }
 
@@ -342,12 +366,28 @@ static void compute_balance(const act *a)
     put(a, PL_BUF_LOSS_SUM, pl_value_random(PL_RANDOM_LOSS, a->rank, a->entry->name.round, 0));
 }
 
-static void compute_control(const act *a)
+static void check_loss(const act *a)
 {
-    if (a->walk->program != PL_PROGRAM_STEP) return;
     ++a->walk->verdicts[PL_PROOF_COUNTS].checked;
     if (get(a, PL_BUF_LOSS_SUM) != pl_walk_loss(a->walk->expected, a->rank))
         fail(a, PL_PROOF_COUNTS, "the loss sums do not cover", "every rank of the stage once");
+}
+
+static void compute_control(const act *a)
+{
+    if (a->walk->program == PL_PROGRAM_STEP) check_loss(a);
+}
+
+/* A reduction is where a sum first covers the wrong ranks: name it there. */
+static void check_reduced(const act *a)
+{
+    switch ((pl_subject)a->entry->name.subject) {
+    case PL_SUBJECT_TOKENS: check_total(a); break;
+    case PL_SUBJECT_LOSS: check_loss(a); break;
+    case PL_SUBJECT_DENSE_SQUARES:
+    case PL_SUBJECT_EXPERT_SQUARES: check_squares(a); break;
+    default: break;
+    }
 }
 
 /* --- local entries --- */
@@ -493,9 +533,11 @@ static pl_value received(const act *a, int64_t place) { return (pl_value)a->r->r
 /* Write the results of COUNT values in the order of the buffers written. */
 static void take_results(const act *a, const pl_value *results, int64_t count)
 {
+    pl_value factor = factor_of(a->entry, a->walk->expected->tokens_total);
     int64_t next = 0;
     for (uint32_t i = 0; i < a->entry->use_count; ++i)
-        if ((a->uses[i].flags & PL_USE_WRITE) && next < count) *value_of(a, i) = results[next++];
+        if ((a->uses[i].flags & PL_USE_WRITE) && next < count)
+            *value_of(a, i) = pl_value_multiply(results[next++], factor);
 }
 
 static int64_t count_reads(const act *a)
@@ -547,6 +589,7 @@ void pl_walk_take(pl_walk *walk, int64_t rank, const pl_entry *entry)
     default: take_average(&a, size, count); take_results(&a, (const pl_value *)a.r->recv, count);
     }
     if (entry->name.operation == PL_OP_CONTROL) compute_control(&a);
+    if (entry->name.operation == PL_OP_ALL_REDUCE) check_reduced(&a);
 }
 
 /* --- the end --- */
