@@ -100,8 +100,8 @@ void pl_count_section(pl_counts *out, const pl_plan *plan, const pl_section *sec
         case PL_OP_SHARE_ROUTES:
         case PL_OP_EXCHANGE_COUNTS:
             ++counts.exchanges;
-            counts.exchange_bytes +=
-                entry->rows == PL_ROWS_EXCHANGED ? entry->bytes * rows_sent(plan) : entry->bytes;
+            add(&counts.exchange_bytes, entry->bytes,
+                entry->rows == PL_ROWS_EXCHANGED ? rows_sent(plan) : 1);
             break;
         case PL_OP_CONTROL: counts.others += entry->group != PL_GROUP_NONE; break;
         case PL_OP_CAST: counts.casts += 1; break;

@@ -197,9 +197,11 @@ static bool visit_subject(const walk *w, pl_operation operation, pl_program prog
 {
     shape s = shape_of(operation, program);
     bool layered = subject == PL_SUBJECT_LAYER || subject == PL_SUBJECT_EXPERTS;
-    bool in_round = s.round && subject != PL_SUBJECT_PARAMETERS;
+    bool step = program == PL_PROGRAM_STEP;
+    bool in_round = step && s.round && subject != PL_SUBJECT_PARAMETERS;
     int32_t layers = layered ? w->world->parts.layers : 1;
-    if (operation == PL_OP_ALL_REDUCE) in_round = subject == PL_SUBJECT_BALANCE;
+    if (operation == PL_OP_ALL_REDUCE) in_round = step && subject == PL_SUBJECT_BALANCE;
+    s.micro_batch = s.micro_batch && step;
     for (int32_t layer = 0; layer < layers; ++layer) {
         pl_entry_name name = pl_entry_name_make(operation, subject);
         name.layer = layered ? layer : -1;

@@ -74,6 +74,11 @@ void pl_verdict_fail(pl_verdict *verdict, int64_t rank, pl_program program,
     va_end(arguments);
 }
 
+void pl_verdict_close(pl_verdict *verdict)
+{
+    if (verdict->outcome == PL_UNDECIDED) verdict->outcome = PL_PROVED;
+}
+
 void pl_verdict_free_text(pl_verdict *verdict, pl_text *text)
 {
     verdict->words.out_of_memory |= text->out_of_memory;
@@ -123,6 +128,20 @@ void pl_sim_world_free(pl_sim_world *world)
     memset(world, 0, sizeof *world);
 }
 
+bool pl_sim_world_holds_shape(const pl_sim_world *world)
+{
+    enum { MOST = 1 << 24 }; /* without a step program */
+    const pl_shape *shape = &world->plan->settings.shape;
+    if (shape->rounds > MOST / shape->intra_layer) return false;
+    for (size_t i = 0; i < world->plan->section_count; ++i) {
+        const pl_section *section = &world->plan->sections[i];
+        if (section->program == PL_PROGRAM_STEP &&
+            (int64_t)section->entry_count < shape->rounds * shape->intra_layer)
+            return false;
+    }
+    return true;
+}
+
 /* --- the check --- */
 
 static pl_status run_proofs(pl_check *check, const pl_sim_world *world)
@@ -141,8 +160,11 @@ static pl_status run_proofs(pl_check *check, const pl_sim_world *world)
         {PL_PROOF_LIFETIMES, pl_prove_lifetimes},
         {PL_PROOF_GATHERS, pl_prove_gathers},
     };
-    for (size_t i = 0; i < sizeof list / sizeof *list; ++i)
-        PL_TRY(list[i].run(world, &check->verdict[list[i].proof]));
+    for (size_t i = 0; i < sizeof list / sizeof *list; ++i) {
+        pl_verdict *verdict = &check->verdict[list[i].proof];
+        PL_TRY(list[i].run(world, verdict));
+        pl_verdict_close(verdict);
+    }
     return pl_prove_by_walking(world, check->verdict);
 }
 

@@ -45,7 +45,8 @@ typedef enum pl_proof_id {
     PL_PROOF_COUNT
 } pl_proof_id;
 
-typedef enum pl_outcome { PL_PROVED, PL_FAILED, PL_UNDECIDED } pl_outcome;
+/* What is not shown is not proved. */
+typedef enum pl_outcome { PL_UNDECIDED, PL_PROVED, PL_FAILED } pl_outcome;
 
 typedef struct pl_verdict {
     pl_outcome outcome;
@@ -79,9 +80,17 @@ void pl_verdict_fail(pl_verdict *verdict, int64_t rank, pl_program program,
                      const pl_section *section, const pl_entry *entry, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
 
+/* The proof is through: it holds unless a counter-example was found. */
+void pl_verdict_close(pl_verdict *verdict);
+
 /* Free a TEXT that went into a verdict; if it lacked memory, the verdict's words do too, and the
  * check fails with PL_NO_MEMORY instead of showing half a sentence. */
 void pl_verdict_free_text(pl_verdict *verdict, pl_text *text);
+
+/* Whether every step has at least an entry for each micro-batch of the shape. A header read from
+ * text may name any number of them: what such a step must be is not worked out, which would take
+ * as long as the step. */
+bool pl_sim_world_holds_shape(const pl_sim_world *world);
 
 /* The first rank of a section. */
 int64_t pl_section_first_rank(const pl_section *section);

@@ -267,13 +267,20 @@ static pl_status check_section(work *w)
     for (size_t i = 0; i < w->size; ++i) w->table[i] = -1;
     check_unique(w);
     for (size_t i = 0; i < w->section->entry_count; ++i) check_entry(w, &w->section->entries[i]);
-    pl_expect_names(w->world, w->section->program, check_present, w);
+    if (pl_sim_world_holds_shape(w->world))
+        pl_expect_names(w->world, w->section->program, check_present, w);
+    else
+        fail(w, NULL, "there are fewer entries", "than micro-batches of the shape");
     pl_free(w->table);
     return PL_OK;
 }
 
 pl_status pl_prove_work(const pl_sim_world *world, pl_verdict *verdict)
 {
+    for (int program = 0; program < PL_PROGRAM_COUNT; ++program)
+        if (!world->section[program])
+            pl_verdict_fail(verdict, -1, (pl_program)program, NULL, NULL,
+                            "the plan has no %s program", pl_program_name((pl_program)program));
     for (size_t i = 0; i < world->plan->section_count; ++i) {
         const pl_section *section = &world->plan->sections[i];
         work w = {.world = world, .verdict = verdict, .section = section};

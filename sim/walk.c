@@ -265,13 +265,13 @@ static pl_status run(pl_walk *walk, bool *finished)
 static const pl_proof_id carried[] = {PL_PROOF_PARAMETERS, PL_PROOF_GRADIENTS, PL_PROOF_COUNTS,
                                       PL_PROOF_NORM, PL_PROOF_UPDATE};
 
-static void leave_undecided(pl_verdict *verdicts, const char *why)
+/* What a walk could not show stays undecided, unless it has failed already. */
+static void say_undecided(pl_verdict *verdicts, pl_program program, const char *why)
 {
     for (size_t i = 0; i < sizeof carried / sizeof *carried; ++i) {
         pl_verdict *verdict = &verdicts[carried[i]];
-        if (verdict->outcome != PL_PROVED) continue;
-        verdict->outcome = PL_UNDECIDED;
-        pl_text_add(&verdict->words, "not decided: %s", why);
+        if (verdict->outcome == PL_FAILED || verdict->words.length > 0) continue;
+        pl_text_add(&verdict->words, "not decided: %s: %s", pl_program_name(program), why);
     }
 }
 
@@ -295,19 +295,18 @@ static pl_status walk_once(pl_walk *walk, bool *finished)
 
 /* --- whose tokens are wrong --- */
 
-/* Walk with the tokens of one source alone: the wrong gradient's ratio is then that source's
- * weight. Verdicts of such a walk are thrown away. */
-static pl_status probe(const pl_walk *found, pl_walk_probe source, pl_value *weight)
+/* Walk with the tokens of some sources alone: the wrong gradient's ratio is then their weight, 1
+ * if they are right. Verdicts of such a walk are thrown away. */
+static pl_status weigh(const pl_walk *found, const pl_walk_probe *sources, pl_value *weight)
 {
     pl_verdict scratch[PL_PROOF_COUNT];
     memset(scratch, 0, sizeof scratch);
     bool finished = false;
     pl_walk walk = {.world = found->world, .program = found->program, .verdicts = scratch};
-    walk.probe = source;
+    walk.probe = *sources;
     walk.wrong = true;
     walk.wrong_rank = found->wrong_rank;
     walk.wrong_buffer = found->wrong_buffer;
-    walk.ratio = 0;
     pl_status status = walk_once(&walk, &finished);
     for (int i = 0; i < PL_PROOF_COUNT; ++i) pl_text_free(&scratch[i].words);
     *weight = walk.ratio;
@@ -325,72 +324,81 @@ static void say_weight(pl_text *words, pl_value weight)
     }
 }
 
-/* Name the first micro-batch of RANK that does not weigh 1/T. */
-static pl_status name_micro_batch(const pl_walk *found, int64_t rank, pl_text *words)
+/* Halve [*FIRST, *LAST], a range within SOURCES, down to one that weighs wrongly: of two halves the
+ * lower one if it is wrong. */
+static pl_status narrow(const pl_walk *found, const pl_walk_probe *sources, int64_t *first,
+                        int64_t *last)
 {
-    const pl_shape *shape = &found->world->plan->settings.shape;
-    for (int64_t i = 0; i < shape->rounds * shape->intra_layer && i < 64; ++i) {
-        pl_walk_probe part = {rank, i / shape->intra_layer, i % shape->intra_layer};
+    while (*first < *last) {
+        int64_t whole_last = *last;
         pl_value weight = 0;
-        PL_TRY(probe(found, part, &weight));
-        if (weight == 1) continue;
-        pl_text_add(words, "; tokens of rank %" PRId64 ", round %" PRId64 ", mb %" PRId64 " ", rank,
-                    part.round, part.micro_batch);
-        say_weight(words, weight);
-        return PL_OK;
+        *last = *first + (*last - *first) / 2;
+        PL_TRY(weigh(found, sources, &weight));
+        if (weight != 1) continue;
+        *first = *last + 1;
+        *last = whole_last;
     }
     return PL_OK;
 }
 
-/* Name the first source rank whose tokens do not weigh 1/T. */
+/* Name the rank and micro-batch whose tokens do not weigh 1/T, by halving. */
 static pl_status name_source(const pl_walk *found)
 {
-    enum { MOST = 64 };
+    const pl_shape *shape = &found->world->plan->settings.shape;
     pl_text *words = &found->verdicts[PL_PROOF_GRADIENTS].words;
-    for (int64_t rank = 0; rank < found->world->ranks && rank < MOST; ++rank) {
-        pl_value weight = 0;
-        PL_TRY(probe(found, (pl_walk_probe){rank, -1, -1}, &weight));
-        if (weight != 1) return name_micro_batch(found, rank, words);
+    pl_walk_probe sources = {true, 0, found->world->ranks - 1, 0,
+                             shape->rounds * shape->intra_layer - 1};
+    pl_value weight = 0;
+    PL_TRY(weigh(found, &sources, &weight));
+    if (weight == 1) {
+        if (pl_walk_balances(found->world, &found->probe))
+            pl_text_add_string(words, "; every token weighs 1/T: it is the load-balance loss that "
+                                      "does not weigh coefficient / micro-steps");
+        return PL_OK;
     }
-    if (found->world->ranks <= MOST && pl_walk_balances(found->world, &found->probe))
-        pl_text_add_string(words, "; every token weighs 1/T: it is the load-balance loss that "
-                                  "does not weigh coefficient / micro-steps");
+    PL_TRY(narrow(found, &sources, &sources.first_rank, &sources.last_rank));
+    PL_TRY(narrow(found, &sources, &sources.first_step, &sources.last_step));
+    PL_TRY(weigh(found, &sources, &weight));
+    pl_text_add(words, "; tokens of rank %" PRId64 ", round %" PRId64 ", mb %" PRId64 " ",
+                sources.first_rank, sources.first_step / shape->intra_layer,
+                sources.first_step % shape->intra_layer);
+    say_weight(words, weight);
     return PL_OK;
 }
 
 /* --- the proofs --- */
 
-/* Each micro-batch of a step has entries of its own. A header read from text may name any number
- * of them: what must come out of a step that cannot hold them is not worked out, which would take
- * as long as the step. */
-static bool claims_too_much(const pl_sim_world *world)
+static pl_status prove_program(const pl_sim_world *world, pl_verdict *verdicts, pl_program program,
+                               bool *finished)
 {
-    enum { MOST = 1 << 24 };
-    const pl_shape *shape = &world->plan->settings.shape;
-    if (shape->rounds > MOST / shape->intra_layer) return true;
-    for (size_t i = 0; i < world->plan->section_count; ++i) {
-        const pl_section *section = &world->plan->sections[i];
-        if (section->program == PL_PROGRAM_STEP &&
-            (int64_t)section->entry_count < shape->rounds * shape->intra_layer)
-            return true;
+    pl_walk walk = {.world = world, .program = program, .verdicts = verdicts};
+    *finished = false;
+    if (!world->section[program]) {
+        say_undecided(verdicts, program, "the plan has no such program");
+        return PL_OK;
     }
-    return false;
+    if (!pl_sim_world_holds_shape(world)) {
+        say_undecided(verdicts, program,
+                      "a rank has fewer entries than the shape has micro-batches");
+        return PL_OK;
+    }
+    PL_TRY(walk_once(&walk, finished));
+    if (!*finished) say_undecided(verdicts, program, "the ranks do not run to the end");
+    if (*finished && walk.wrong) return name_source(&walk);
+    return PL_OK;
 }
 
 pl_status pl_prove_by_walking(const pl_sim_world *world, pl_verdict *verdicts)
 {
+    bool all = true;
     for (int program = 0; program < PL_PROGRAM_COUNT; ++program) {
         bool finished = false;
-        pl_walk walk = {.world = world, .program = (pl_program)program, .verdicts = verdicts};
-        walk.probe = (pl_walk_probe){-1, -1, -1};
-        if (!world->section[program]) continue;
-        if (claims_too_much(world)) {
-            leave_undecided(verdicts, "a rank has fewer entries than the shape has micro-batches");
-            continue;
-        }
-        PL_TRY(walk_once(&walk, &finished));
-        if (!finished) leave_undecided(verdicts, "the ranks do not run to the end");
-        if (finished && walk.wrong) PL_TRY(name_source(&walk));
+        PL_TRY(prove_program(world, verdicts, (pl_program)program, &finished));
+        all &= finished;
     }
+    if (!all) return PL_OK;
+    pl_verdict_close(&verdicts[PL_PROOF_DEADLOCK]);
+    for (size_t i = 0; i < sizeof carried / sizeof *carried; ++i)
+        pl_verdict_close(&verdicts[carried[i]]);
     return PL_OK;
 }

@@ -68,9 +68,11 @@ typedef struct pl_walk_lists {
     int32_t count[PL_STREAM_COUNT];
 } pl_walk_lists;
 
-/* Only these tokens count: for finding out which are missing. -1: all. */
+/* Only these tokens count, for finding out which are missing: those of ranks first_rank to
+ * last_rank in micro-steps (round * M + micro-batch) first_step to last_step. */
 typedef struct pl_walk_probe {
-    int64_t rank, round, micro_batch;
+    bool on; /* off: all tokens count */
+    int64_t first_rank, last_rank, first_step, last_step;
 } pl_walk_probe;
 
 typedef struct pl_walk {
@@ -98,13 +100,14 @@ typedef struct pl_walk_expected {
     pl_value tokens_total, inverse_total; /* T and 1/T */
     pl_value sum_tokens;                  /* of all sources */
     pl_value sum_exchanged;               /* of what the exchange brings back to all sources */
-    pl_value *token_sum;    /* [ranks] tokens of a rank over rounds and micro-batches */
-    pl_value *full_dense;   /* [part] gathered dense parts */
-    pl_value *full_experts; /* [layers * owners] gathered expert parts */
-    pl_value *balance;      /* [groups * rounds] counts that route's backward must see */
-    pl_value *loss;         /* [stages] loss sums after their reduction */
-    pl_value squares[3];    /* dense, experts, ignored: sums of squares of everything */
-    bool balances;          /* see pl_walk_balances */
+    pl_value *token_sum;     /* [ranks] tokens of a rank over rounds and micro-batches */
+    pl_value *full_dense;    /* [part] gathered dense parts */
+    pl_value *full_experts;  /* [layers * owners] gathered expert parts */
+    pl_value *balance;       /* [groups * rounds] counts that route's backward must see */
+    pl_value *loss;          /* [stages] loss sums after their reduction */
+    pl_value squares[3];     /* dense, experts, ignored: sums of squares of everything */
+    pl_value *slice, *owner; /* [ranks] numbers of slices and owners by index */
+    bool balances;           /* see pl_walk_balances */
 } pl_walk_expected;
 
 pl_status pl_walk_expected_make(pl_walk_expected *out, const pl_sim_world *world,
@@ -115,7 +118,8 @@ void pl_walk_expected_free(pl_walk_expected *expected);
 int64_t pl_walk_part_number(const pl_sim_world *world, pl_subject subject, int32_t layer);
 
 /* The tokens of one micro-batch, as the probe lets them count. */
-pl_value pl_walk_tokens(const pl_walk_probe *probe, int64_t rank, int64_t round, int64_t mb);
+pl_value pl_walk_tokens(const pl_sim_world *world, const pl_walk_probe *probe, int64_t rank,
+                        int64_t round, int64_t mb);
 
 /* A rank's shard of a part before the step. */
 pl_value pl_walk_initial(const pl_sim_world *world, pl_subject subject, int32_t layer,

@@ -103,6 +103,7 @@ pl_value pl_walk_full(const pl_walk_expected *expected, pl_subject subject, int3
                       int64_t rank)
 {
     const pl_sim_world *world = expected->world;
+    if (layer >= world->parts.layers) return 0; /* plan text may name any layer */
     if (subject == PL_SUBJECT_EXPERTS)
         return expected->full_experts[(int64_t)layer * world->groups.size[PL_GROUP_EXPERT_OWNER] +
                                       owner_index(world, subject, rank)];
@@ -111,12 +112,13 @@ pl_value pl_walk_full(const pl_walk_expected *expected, pl_subject subject, int3
 
 /* --- tokens --- */
 
-pl_value pl_walk_tokens(const pl_walk_probe *probe, int64_t rank, int64_t round, int64_t mb)
+pl_value pl_walk_tokens(const pl_sim_world *world, const pl_walk_probe *probe, int64_t rank,
+                        int64_t round, int64_t mb)
 {
-    if (probe->rank >= 0 && probe->rank != rank) return 0;
-    if (probe->round >= 0 && probe->round != round) return 0;
-    if (probe->micro_batch >= 0 && probe->micro_batch != mb) return 0;
-    return pl_value_random(PL_RANDOM_TOKENS, rank, round, mb);
+    int64_t step = round * world->plan->settings.shape.intra_layer + mb;
+    bool counts = !probe->on || (rank >= probe->first_rank && rank <= probe->last_rank &&
+                                 step >= probe->first_step && step <= probe->last_step);
+    return counts ? pl_value_random(PL_RANDOM_TOKENS, rank, round, mb) : 0;
 }
 
 static pl_value owners_sum(const pl_sim_world *world)
@@ -138,7 +140,7 @@ static void sum_tokens(pl_walk_expected *e, const pl_walk_probe *probe)
         for (int64_t round = 0; round < shape->rounds; ++round)
             for (int64_t mb = 0; mb < shape->intra_layer; ++mb)
                 e->token_sum[rank] =
-                    pl_value_add(e->token_sum[rank], pl_walk_tokens(probe, rank, round, mb));
+                    pl_value_add(e->token_sum[rank], pl_walk_tokens(world, probe, rank, round, mb));
         e->sum_tokens = pl_value_add(e->sum_tokens, e->token_sum[rank]);
         e->tokens_total =
             pl_value_add(e->tokens_total, pl_value_random(PL_RANDOM_COUNT, rank, 0, 0));
@@ -176,7 +178,7 @@ static bool balance_takes_part(const pl_sim_world *world)
 
 bool pl_walk_balances(const pl_sim_world *world, const pl_walk_probe *probe)
 {
-    return probe->rank < 0 && balance_takes_part(world);
+    return !probe->on && balance_takes_part(world);
 }
 
 /* --- gradients --- */
@@ -343,7 +345,14 @@ static pl_status make_tables(pl_walk_expected *e)
     size_t groups = ranks / (size_t)world->groups.size[balance_role(world)];
     PL_TRY(pl_allocate(&e->balance, groups * rounds, sizeof(pl_value), what));
     groups = ranks / (size_t)world->groups.size[PL_GROUP_STAGE];
-    return pl_allocate(&e->loss, groups, sizeof(pl_value), what);
+    PL_TRY(pl_allocate(&e->loss, groups, sizeof(pl_value), what));
+    PL_TRY(pl_allocate(&e->slice, ranks, sizeof(pl_value), what));
+    PL_TRY(pl_allocate(&e->owner, ranks, sizeof(pl_value), what));
+    for (size_t i = 0; i < ranks; ++i) {
+        e->slice[i] = slice((int64_t)i);
+        e->owner[i] = pl_value_random(PL_RANDOM_OWNER, (int64_t)i, 0, 0);
+    }
+    return PL_OK;
 }
 
 pl_status pl_walk_expected_make(pl_walk_expected *out, const pl_sim_world *world,
@@ -374,5 +383,7 @@ void pl_walk_expected_free(pl_walk_expected *expected)
     pl_free(expected->full_experts);
     pl_free(expected->balance);
     pl_free(expected->loss);
+    pl_free(expected->slice);
+    pl_free(expected->owner);
     memset(expected, 0, sizeof *expected);
 }

@@ -102,7 +102,8 @@ static void check_parameters(const act *a)
 static void compute_loss(const act *a)
 {
     const pl_entry_name *n = &a->entry->name;
-    pl_value tokens = pl_walk_tokens(&a->walk->probe, a->rank, n->round, n->micro_batch);
+    pl_value tokens =
+        pl_walk_tokens(a->walk->world, &a->walk->probe, a->rank, n->round, n->micro_batch);
     set(a, PL_BUF_D_FINAL, tokens);
     put(a, PL_BUF_LOSS_SUM, tokens);
     add_gradients(a, pl_value_multiply(tokens, module_value(PL_MODULE_VALUE_HEAD)));
@@ -446,7 +447,9 @@ static uint32_t count_uses(const pl_entry *entry)
 
 size_t pl_walk_scratch(const pl_entry *entry, int64_t size)
 {
-    return (size_t)size * count_uses(entry);
+    bool same_on_all =
+        entry->name.operation == PL_OP_ALL_REDUCE || entry->name.operation == PL_OP_CONTROL;
+    return (same_on_all ? 1 : (size_t)size) * count_uses(entry);
 }
 
 /* The values read, in the order of the uses, into SEND with stride SIZE times FACTORS or not. */
@@ -466,6 +469,13 @@ static pl_reduction reduction_of(const pl_entry *entry)
                                                     : (pl_reduction)entry->reduction;
 }
 
+/* The number of a shard's slice or of an owner. */
+static pl_value factor_of_member(const act *a, uint64_t family, int64_t member)
+{
+    const pl_walk_expected *e = a->walk->expected;
+    return family == PL_RANDOM_SLICE ? e->slice[member] : e->owner[member];
+}
+
 static void fill_slices(const act *a, pl_call *call, uint64_t family, int64_t size)
 {
     pl_value list[64];
@@ -476,7 +486,7 @@ static void fill_slices(const act *a, pl_call *call, uint64_t family, int64_t si
     for (int64_t member = 0; member < size; ++member)
         for (int64_t i = 0; i < count; ++i)
             a->r->send[member * count + i] =
-                (int64_t)(family ? pl_value_multiply(list[i], pl_value_random(family, member, 0, 0))
+                (int64_t)(family ? pl_value_multiply(list[i], factor_of_member(a, family, member))
                                  : list[i]);
     call->count = count;
 }
@@ -559,7 +569,7 @@ static void take_sum(const act *a, int64_t size, uint64_t family, pl_value facto
         results[i] = 0;
         for (int64_t member = 0; member < size; ++member) {
             pl_value value = received(a, member * count + i);
-            if (family) value = pl_value_multiply(value, pl_value_random(family, member, 0, 0));
+            if (family) value = pl_value_multiply(value, factor_of_member(a, family, member));
             results[i] = pl_value_add(results[i], value);
         }
         results[i] = pl_value_multiply(results[i], factor);
