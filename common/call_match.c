@@ -8,16 +8,21 @@ enum {
     DIFFERENT_DTYPE = 4,
     DIFFERENT_REDUCTION = 8,
     DIFFERENT_COUNT = 16,
-    DIFFERENT_ROOT = 32
+    DIFFERENT_ROOT = 32,
+    DIFFERENT_SEGMENTS = 64,
+    DIFFERENCES = 7
 };
 
-static const char *const difference_names[] = {"operation", "entry", "element type",
-                                               "reduction", "count", "root"};
+static const char *const difference_names[DIFFERENCES] = {
+    "operation", "entry", "element type", "reduction", "count", "root", "number of segments"};
 
-static bool has_common_count(pl_collective collective)
+void pl_call_put(pl_posted_call *posted, const pl_call *call)
 {
-    return collective != PL_ALL_TO_ALL_UNEVEN && collective != PL_SEND_RECEIVE &&
-           collective != PL_BARRIER;
+    posted->call = *call;
+    posted->name = *call->name;
+    posted->call.name = &posted->name;
+    posted->segment_count = pl_call_segments(call, &posted->plain, &posted->segments);
+    posted->state = PL_CALL_POSTED;
 }
 
 void pl_group_print(pl_text *text, pl_group_role role, const pl_rank_set *members)
@@ -35,7 +40,10 @@ void pl_call_print(pl_text *text, const pl_call *call)
     pl_text_add_string(text, " (");
     pl_entry_name_print(text, call->name);
     const char *dtype = pl_dtype_name(call->dtype);
-    if (has_common_count(call->collective))
+    if (call->segment_count > 0)
+        pl_text_add(text, ", %d segment%s", call->segment_count,
+                    call->segment_count == 1 ? "" : "s");
+    else if (pl_collective_has_segments(call->collective))
         pl_text_add(text, ", %" PRId64 " x %s", call->count, dtype);
     else if (call->collective == PL_ALL_TO_ALL_UNEVEN)
         pl_text_add(text, ", %s", dtype);
@@ -70,17 +78,28 @@ pl_status pl_fail_with_text(pl_status code, pl_text *text)
     return code;
 }
 
-static int differences(const pl_call *a, const pl_call *b)
+/* What is different; in *SEGMENT_OUT the first segment that is, or -1. */
+static int differences(const pl_posted_call *first, const pl_posted_call *second, int *segment_out)
 {
+    const pl_call *a = &first->call, *b = &second->call;
     int different = 0;
+    *segment_out = -1;
     if (a->collective != b->collective) different |= DIFFERENT_OPERATION;
     if (!pl_entry_name_equal(a->name, b->name)) different |= DIFFERENT_NAME;
     if (different & DIFFERENT_OPERATION) return different;
     if (a->collective == PL_BARRIER) return different;
-    if (a->dtype != b->dtype) different |= DIFFERENT_DTYPE;
     if (a->reduction != b->reduction) different |= DIFFERENT_REDUCTION;
-    if (has_common_count(a->collective) && a->count != b->count) different |= DIFFERENT_COUNT;
     if (a->collective == PL_BROADCAST && a->root != b->root) different |= DIFFERENT_ROOT;
+    if (a->segment_count != b->segment_count) return different | DIFFERENT_SEGMENTS;
+    const bool counts = pl_collective_has_segments(a->collective);
+    for (int i = 0; i < first->segment_count; ++i) {
+        const pl_segment *one = &first->segments[i], *other = &second->segments[i];
+        int found = one->dtype != other->dtype ? DIFFERENT_DTYPE : 0;
+        if (counts && one->count != other->count) found |= DIFFERENT_COUNT;
+        if (!found) continue;
+        if (a->segment_count > 0) *segment_out = i;
+        return different | found;
+    }
     return different;
 }
 
@@ -92,25 +111,39 @@ static void print_member(pl_text *text, const pl_process_group *group, const pl_
     pl_call_print(text, &posted[member].call);
 }
 
+/* Add the member and, unless SEGMENT is -1, ", segment 2: 8 x i32". */
+static void print_different(pl_text *text, const pl_process_group *group,
+                            const pl_posted_call *posted, int64_t member, int segment)
+{
+    print_member(text, group, posted, member);
+    if (segment < 0) return;
+    const pl_segment *own = &posted[member].segments[segment];
+    pl_text_add(text, ", segment %d: %" PRId64 " x %s", segment, own->count,
+                pl_dtype_name(own->dtype));
+}
+
 pl_status pl_call_match(const pl_process_group *group, const pl_posted_call *posted, int64_t first,
                         int64_t second)
 {
-    int different = differences(&posted[first].call, &posted[second].call);
+    int segment = -1;
+    int different = differences(&posted[first], &posted[second], &segment);
     if (!different) return PL_OK;
     pl_text text = {0};
     pl_text_add_string(&text, "members of ");
     pl_group_print(&text, group->role, &group->members);
     pl_text_add_string(&text, " started different calls (");
     bool more = false;
-    for (int bit = 0; bit < 6; ++bit) {
+    for (int bit = 0; bit < DIFFERENCES; ++bit) {
         if (!(different & (1 << bit))) continue;
         pl_text_add(&text, "%s%s", more ? ", " : "", difference_names[bit]);
+        if (segment >= 0 && ((1 << bit) & (DIFFERENT_DTYPE | DIFFERENT_COUNT)))
+            pl_text_add(&text, " of segment %d", segment);
         more = true;
     }
     pl_text_add_string(&text, "): ");
-    print_member(&text, group, posted, first);
+    print_different(&text, group, posted, first, segment);
     pl_text_add_string(&text, "; ");
-    print_member(&text, group, posted, second);
+    print_different(&text, group, posted, second, segment);
     return pl_fail_with_text(PL_INTERNAL, &text);
 }
 

@@ -19,11 +19,6 @@ static inline void copy(void *to, int64_t to_at, const void *from, int64_t from_
         memcpy(target, source, (size_t)(count * bytes));
 }
 
-static int64_t bytes_of(const pl_call_part *part)
-{
-    return pl_dtype_bytes(part->posted->call.dtype);
-}
-
 /* The members whose buffers PART fills. */
 static int64_t first_member(const pl_call_part *part) { return part->parts == 1 ? 0 : part->part; }
 
@@ -32,56 +27,89 @@ static int64_t end_member(const pl_call_part *part)
     return part->parts == 1 ? part->size : part->part + 1;
 }
 
-static void all_gather(const pl_call_part *part)
+/* Segment SEGMENT of MEMBER. */
+static inline const pl_segment *segment_of(const pl_call_part *part, int64_t member, int segment)
 {
-    const pl_posted_call *posted = part->posted;
-    int64_t count = posted->call.count, bytes = bytes_of(part), first = first_member(part);
-    for (int64_t from = 0; from < part->size; ++from)
-        copy(posted[first].call.recv, from * count, posted[from].call.send, 0, count, bytes);
-    /* Many small pieces are put together once, then copied whole. */
-    for (int64_t to = first + 1; to < end_member(part); ++to)
-        copy(posted[to].call.recv, 0, posted[first].call.recv, 0, part->size * count, bytes);
+    return &part->posted[member].segments[segment];
 }
 
-static void reduce_scatter(const pl_call_part *part, pl_reducer reduce)
+static void all_gather(const pl_call_part *part, int segment)
+{
+    const pl_segment *own = segment_of(part, first_member(part), segment);
+    const int64_t count = own->count, bytes = pl_dtype_bytes(own->dtype);
+    void *first = own->recv;
+    for (int64_t from = 0; from < part->size; ++from)
+        copy(first, from * count, segment_of(part, from, segment)->send, 0, count, bytes);
+    /* Many small pieces are put together once, then copied whole. */
+    for (int64_t to = first_member(part) + 1; to < end_member(part); ++to)
+        copy(segment_of(part, to, segment)->recv, 0, first, 0, part->size * count, bytes);
+}
+
+static void reduce_scatter(const pl_call_part *part, int segment, pl_reducer reduce)
 {
     uint64_t block[PL_REDUCE_BLOCK];
-    const pl_posted_call *posted = part->posted;
-    int64_t count = posted->call.count, bytes = bytes_of(part);
-    for (int64_t to = first_member(part); to < end_member(part); ++to) {
+    const pl_segment *own = segment_of(part, 0, segment);
+    const int64_t count = own->count, bytes = pl_dtype_bytes(own->dtype);
+    for (int64_t member = first_member(part); member < end_member(part); ++member) {
+        void *recv = segment_of(part, member, segment)->recv;
         for (int64_t at = 0; at < count; at += PL_REDUCE_BLOCK) {
             int64_t n = count - at < PL_REDUCE_BLOCK ? count - at : PL_REDUCE_BLOCK;
-            reduce(block, posted, part->size, to * count + at, (int)n);
-            copy(posted[to].call.recv, at, block, 0, n, bytes);
+            reduce(block, part->posted, part->size, segment, member * count + at, (int)n);
+            copy(recv, at, block, 0, n, bytes);
         }
     }
 }
 
-static void all_reduce(const pl_call_part *part, pl_reducer reduce)
+/* Blocks FIRST .. END-1 of a segment, for all members. */
+static void all_reduce_blocks(const pl_call_part *part, int segment, int64_t first, int64_t end,
+                              pl_reducer reduce)
 {
     uint64_t block[PL_REDUCE_BLOCK];
-    const pl_posted_call *posted = part->posted;
-    int64_t count = posted->call.count, bytes = bytes_of(part);
-    /* Slices of whole blocks: two parts never write one cache line. */
-    int64_t blocks = pl_divide_up(count, PL_REDUCE_BLOCK);
-    int64_t slice = pl_divide_up(blocks, part->parts) * PL_REDUCE_BLOCK;
-    int64_t end = count - part->part * slice < slice ? count : (part->part + 1) * slice;
-    for (int64_t at = part->part * slice; at < end; at += PL_REDUCE_BLOCK) {
-        int64_t n = end - at < PL_REDUCE_BLOCK ? end - at : PL_REDUCE_BLOCK;
-        reduce(block, posted, part->size, at, (int)n);
+    const pl_segment *own = segment_of(part, 0, segment);
+    int64_t count = own->count, bytes = pl_dtype_bytes(own->dtype);
+    for (int64_t at = first * PL_REDUCE_BLOCK; at < count && first < end; ++first) {
+        int64_t n = count - at < PL_REDUCE_BLOCK ? count - at : PL_REDUCE_BLOCK;
+        reduce(block, part->posted, part->size, segment, at, (int)n);
         for (int64_t to = 0; to < part->size; ++to)
-            copy(posted[to].call.recv, at, block, 0, n, bytes);
+            copy(segment_of(part, to, segment)->recv, at, block, 0, n, bytes);
+        at += n;
     }
 }
 
-static void all_to_all(const pl_call_part *part)
+/* Parts are equal numbers of blocks, counted through all segments, so that many small segments are
+ * shared too; two parts never write one block. */
+static void all_reduce(const pl_call_part *part, pl_reducer reduce)
 {
-    const pl_posted_call *posted = part->posted;
-    int64_t count = posted->call.count, bytes = bytes_of(part);
-    for (int64_t to = first_member(part); to < end_member(part); ++to)
+    const int segments = part->posted->segment_count;
+    int64_t total = 0, before = 0;
+    for (int i = 0; i < segments; ++i)
+        total += pl_divide_up(segment_of(part, 0, i)->count, PL_REDUCE_BLOCK);
+    const int64_t slice = pl_divide_up(total, part->parts);
+    const int64_t first = part->part * slice, end = first + slice;
+    for (int i = 0; i < segments && before < end; ++i) {
+        int64_t blocks = pl_divide_up(segment_of(part, 0, i)->count, PL_REDUCE_BLOCK);
+        int64_t skipped = first > before ? first - before : 0;
+        int64_t last = end - before < blocks ? end - before : blocks;
+        if (skipped < last) all_reduce_blocks(part, i, skipped, last, reduce);
+        before += blocks;
+    }
+}
+
+static void all_to_all(const pl_call_part *part, int segment)
+{
+    const pl_segment *own = segment_of(part, 0, segment);
+    const int64_t count = own->count, bytes = pl_dtype_bytes(own->dtype);
+    for (int64_t member = first_member(part); member < end_member(part); ++member) {
+        void *recv = segment_of(part, member, segment)->recv;
         for (int64_t from = 0; from < part->size; ++from)
-            copy(posted[to].call.recv, from * count, posted[from].call.send, to * count, count,
-                 bytes);
+            copy(recv, from * count, segment_of(part, from, segment)->send, member * count,
+                 count, bytes);
+    }
+}
+
+static int64_t bytes_of(const pl_call_part *part)
+{
+    return pl_dtype_bytes(part->posted->call.dtype);
 }
 
 /* All pairs, with both offsets carried along: O(size^2), where pair by pair is O(size^3). */
@@ -130,21 +158,29 @@ static void send_receive(const pl_call_part *part)
     }
 }
 
-static void broadcast(const pl_call_part *part)
+static void broadcast(const pl_call_part *part, int segment)
 {
-    const pl_posted_call *posted = part->posted;
-    const pl_call *call = &posted->call;
+    const pl_segment *root = segment_of(part, part->posted->call.root, segment);
+    int64_t bytes = pl_dtype_bytes(root->dtype);
     for (int64_t to = first_member(part); to < end_member(part); ++to)
-        copy(posted[to].call.recv, 0, posted[call->root].call.recv, 0, call->count, bytes_of(part));
+        copy(segment_of(part, to, segment)->recv, 0, root->recv, 0, root->count, bytes);
+}
+
+static void move_segment(const pl_call_part *part, int segment, pl_reducer reduce)
+{
+    switch (part->posted->call.collective) {
+    case PL_ALL_GATHER: all_gather(part, segment); break;
+    case PL_REDUCE_SCATTER: reduce_scatter(part, segment, reduce); break;
+    case PL_ALL_TO_ALL: all_to_all(part, segment); break;
+    case PL_BROADCAST: broadcast(part, segment); break;
+    default: break;
+    }
 }
 
 void pl_call_move(const pl_call_part *part, pl_reducer reduce)
 {
     switch (part->posted->call.collective) {
-    case PL_ALL_GATHER: all_gather(part); break;
-    case PL_REDUCE_SCATTER: reduce_scatter(part, reduce); break;
     case PL_ALL_REDUCE: all_reduce(part, reduce); break;
-    case PL_ALL_TO_ALL: all_to_all(part); break;
     case PL_ALL_TO_ALL_UNEVEN:
         if (part->parts == 1)
             all_to_all_uneven_whole(part);
@@ -152,8 +188,9 @@ void pl_call_move(const pl_call_part *part, pl_reducer reduce)
             all_to_all_uneven(part);
         break;
     case PL_SEND_RECEIVE: send_receive(part); break;
-    case PL_BROADCAST: broadcast(part); break;
-    case PL_BARRIER:
-    case PL_COLLECTIVE_COUNT: break;
+    case PL_BARRIER: break;
+    default:
+        for (int i = 0; i < part->posted->segment_count; ++i) move_segment(part, i, reduce);
+        break;
     }
 }

@@ -11,7 +11,7 @@ extern "C" {
 
 /* Part PART of PARTS of a call's work. PARTS is 1 or the size of the group. Parts write disjoint
  * memory, read nothing that another one writes, and may be done by anybody in any order, at once:
- * part p fills the buffer of member p, or slice p of everyone's for an all-reduce. */
+ * part p fills the buffers of member p, or for an all-reduce share p of everyone's. */
 typedef struct pl_call_part {
     const pl_posted_call *posted; /* [size] */
     int64_t size, part, parts;

@@ -25,7 +25,7 @@ static pl_pass backward_pass(bool inputs, bool weights)
 void pl_emit_embedding(pl_builder *builder, int32_t mb, pl_pass pass)
 {
     int32_t part = builder->facts->parts.embedding;
-    bool trained = pl_part_trained(&builder->facts->parts.part[part], PL_MODULE_ATTENTION);
+    bool trained = pl_part_trained(&builder->facts->parts.part[part], PL_MODULE_FIRST);
     if (pass == PL_PASS_FORWARD) {
         open_module(builder, PL_OP_EMBED, part, mb, pass);
         pl_builder_read_part(builder, part);
@@ -35,7 +35,7 @@ void pl_emit_embedding(pl_builder *builder, int32_t mb, pl_pass pass)
         open_module(builder, PL_OP_EMBED, part, mb, PL_PASS_BACKWARD_WEIGHTS);
         pl_builder_read_last(builder, buffer(builder, PL_BUF_TOKENS, 0, mb), true);
         pl_builder_read_last(builder, buffer(builder, PL_BUF_D_INPUT, 0, mb), true);
-        pl_builder_add_gradients(builder, part, PL_MODULE_ATTENTION);
+        pl_builder_add_gradients(builder, part, PL_MODULE_FIRST);
     }
     pl_builder_close(builder);
 }
@@ -58,7 +58,7 @@ static void emit_attention_backward(pl_builder *builder, int32_t layer, int32_t 
 {
     const pl_layer_facts *facts = &builder->facts->layer[layer];
     int32_t part = builder->facts->parts.layer[layer];
-    bool weights = pl_part_trained(&builder->facts->parts.part[part], PL_MODULE_ATTENTION);
+    bool weights = pl_part_trained(&builder->facts->parts.part[part], PL_MODULE_FIRST);
     pl_entry *entry =
         open_module(builder, PL_OP_ATTENTION, part, mb, backward_pass(facts->below, weights));
     entry->flops = attention_flops(builder, facts->below + weights, 4);
@@ -67,7 +67,7 @@ static void emit_attention_backward(pl_builder *builder, int32_t layer, int32_t 
     pl_builder_read_last(builder, buffer(builder, PL_BUF_SAVE_ATTENTION, layer, mb), true);
     pl_builder_read_last(builder, buffer(builder, PL_BUF_D_ATTENDED, layer, mb), true);
     if (facts->below) pl_builder_begin(builder, buffer(builder, PL_BUF_D_INPUT, layer, mb));
-    pl_builder_add_gradients(builder, part, PL_MODULE_ATTENTION);
+    pl_builder_add_gradients(builder, part, PL_MODULE_FIRST);
     pl_builder_close(builder);
 }
 
@@ -102,7 +102,7 @@ static void emit_mlp_backward(pl_builder *builder, int32_t layer, int32_t mb)
 {
     const pl_layer_facts *facts = &builder->facts->layer[layer];
     int32_t part = builder->facts->parts.layer[layer];
-    bool weights = pl_part_trained(&builder->facts->parts.part[part], PL_MODULE_FEED);
+    bool weights = pl_part_trained(&builder->facts->parts.part[part], PL_MODULE_SECOND);
     pl_entry *entry = open_module(builder, PL_OP_MLP, part, mb,
                                   backward_pass(facts->attention_backward, weights));
     entry->flops = mlp_flops(builder, facts->attention_backward + weights);
@@ -112,7 +112,7 @@ static void emit_mlp_backward(pl_builder *builder, int32_t layer, int32_t mb)
     pl_builder_read_last(builder, buffer(builder, PL_BUF_D_INPUT, layer + 1, mb), true);
     if (facts->attention_backward)
         pl_builder_begin(builder, buffer(builder, PL_BUF_D_ATTENDED, layer, mb));
-    pl_builder_add_gradients(builder, part, PL_MODULE_FEED);
+    pl_builder_add_gradients(builder, part, PL_MODULE_SECOND);
     pl_builder_close(builder);
 }
 
@@ -138,7 +138,7 @@ void pl_emit_dense_mlp(pl_builder *builder, int32_t layer, int32_t mb, pl_pass p
 static bool norm_backward(const pl_plan_facts *facts)
 {
     return facts->layer[facts->parts.layer_count - 1].backward ||
-           pl_part_trained(&facts->parts.part[facts->parts.norm], PL_MODULE_ATTENTION);
+           pl_part_trained(&facts->parts.part[facts->parts.norm], PL_MODULE_FIRST);
 }
 
 void pl_emit_final_norm(pl_builder *builder, int32_t mb, pl_pass pass)
@@ -153,13 +153,13 @@ void pl_emit_final_norm(pl_builder *builder, int32_t mb, pl_pass pass)
         pl_builder_begin(builder, buffer(builder, PL_BUF_FINAL, 0, mb));
     } else {
         bool inputs = facts->layer[layers - 1].backward;
-        bool weights = pl_part_trained(&facts->parts.part[part], PL_MODULE_ATTENTION);
+        bool weights = pl_part_trained(&facts->parts.part[part], PL_MODULE_FIRST);
         open_module(builder, PL_OP_FINAL_NORM, part, mb, backward_pass(inputs, weights));
         pl_builder_read_part(builder, part);
         pl_builder_read_last(builder, input, true);
         pl_builder_read_last(builder, buffer(builder, PL_BUF_D_FINAL, 0, mb), true);
         if (inputs) pl_builder_begin(builder, buffer(builder, PL_BUF_D_INPUT, layers, mb));
-        pl_builder_add_gradients(builder, part, PL_MODULE_ATTENTION);
+        pl_builder_add_gradients(builder, part, PL_MODULE_FIRST);
     }
     pl_builder_close(builder);
 }
@@ -169,7 +169,7 @@ void pl_emit_loss(pl_builder *builder, int32_t mb)
 {
     const pl_plan_facts *facts = builder->facts;
     int32_t part = facts->parts.head;
-    bool weights = pl_part_trained(&facts->parts.part[part], PL_MODULE_ATTENTION);
+    bool weights = pl_part_trained(&facts->parts.part[part], PL_MODULE_FIRST);
     bool inputs = norm_backward(facts);
     pl_entry *entry = pl_builder_open(
         builder, pl_builder_name(builder, PL_OP_LOSS, PL_SUBJECT_HEAD, -1, mb, PL_PASS_FORWARD),
@@ -180,7 +180,7 @@ void pl_emit_loss(pl_builder *builder, int32_t mb)
     pl_builder_read_last(builder, buffer(builder, PL_BUF_FINAL, 0, mb), true);
     pl_builder_read_last(builder, buffer(builder, PL_BUF_LABELS, 0, mb), true);
     if (inputs) pl_builder_begin(builder, buffer(builder, PL_BUF_D_FINAL, 0, mb));
-    pl_builder_add_gradients(builder, part, PL_MODULE_ATTENTION);
+    pl_builder_add_gradients(builder, part, PL_MODULE_FIRST);
     pl_builder_add_into(builder, buffer(builder, PL_BUF_LOSS_SUM, 0, -1));
     pl_builder_close(builder);
 }

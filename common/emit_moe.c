@@ -29,8 +29,7 @@ static moe start(pl_builder *builder, int32_t layer, int32_t mb, pl_pass pass)
     m.pass = pass;
     m.exchanges = facts->owners > 1;
     m.all_to_all = facts->settings->policy.dispatch == PL_DISPATCH_ALL_TO_ALL;
-    m.trained =
-        pl_part_trained(&facts->parts.part[facts->parts.experts[layer]], PL_MODULE_ATTENTION);
+    m.trained = pl_part_trained(&facts->parts.part[facts->parts.experts[layer]], PL_MODULE_FIRST);
     m.saves = m.layer_facts->backward && (pass == PL_PASS_RECOMPUTE || !m.layer_facts->recompute);
     return m;
 }
@@ -102,8 +101,10 @@ static void emit_route(const moe *m)
     if (forward) begin(m, PL_BUF_ROUTE);
     if (forward && m->all_to_all && m->exchanges) begin(m, PL_BUF_COUNTS);
     if (m->saves && m->layer_facts->feed_backward) begin(m, PL_BUF_SAVE_ROUTE);
-    if (forward && m->facts->balance)
+    if (forward && m->facts->balance) {
         pl_builder_add_into(builder, pl_builder_buffer(builder, PL_BUF_BALANCE, 0, -1));
+        pl_builder_add_into(builder, pl_builder_buffer(builder, PL_BUF_BALANCE_SCORES, 0, -1));
+    }
     close_entry(m);
 }
 
@@ -314,7 +315,7 @@ void pl_emit_moe_experts_weights(pl_builder *builder, int32_t layer, int32_t mb)
     read(&m, gradient_in(&m), true);
     read(&m, PL_BUF_D_ACTIVATION, true);
     read(&m, routes(&m), !routes_stay);
-    pl_builder_add_gradients(builder, m.facts->parts.experts[layer], PL_MODULE_ATTENTION);
+    pl_builder_add_gradients(builder, m.facts->parts.experts[layer], PL_MODULE_FIRST);
     close_entry(&m);
 }
 
@@ -334,7 +335,7 @@ void pl_emit_moe_route_backward(pl_builder *builder, int32_t layer, int32_t mb)
 {
     moe m = start(builder, layer, mb, PL_PASS_BACKWARD);
     int32_t part = m.facts->parts.layer[layer];
-    bool weights = pl_part_trained(&m.facts->parts.part[part], PL_MODULE_FEED);
+    bool weights = pl_part_trained(&m.facts->parts.part[part], PL_MODULE_SECOND);
     bool inputs = m.layer_facts->attention_backward;
     /* Without trained experts nothing after the last exchange would let the bound sizes go. */
     bool ends_rows = m.all_to_all && m.exchanges && !m.trained;
@@ -360,6 +361,6 @@ void pl_emit_moe_route_backward(pl_builder *builder, int32_t layer, int32_t mb)
     read(&m, PL_BUF_D_ROUTE, true);
     read_balance(&m, entry);
     if (inputs) pl_builder_update(builder, buffer(&m, PL_BUF_D_ATTENDED));
-    pl_builder_add_gradients(builder, part, PL_MODULE_FEED);
+    pl_builder_add_gradients(builder, part, PL_MODULE_SECOND);
     close_entry(&m);
 }

@@ -82,6 +82,7 @@ void pl_emit_balance(pl_builder *builder)
     pl_builder_update_last(builder, one(builder, PL_BUF_BALANCE), facts->balance_reader < 0);
     if (form == PL_BALANCE_GLOBAL_BATCH)
         pl_builder_add_into(builder, one(builder, PL_BUF_BALANCE_TOTAL));
+    pl_builder_read_last(builder, one(builder, PL_BUF_BALANCE_SCORES), true);
     pl_builder_update(builder, one(builder, PL_BUF_LOSS_SUM));
     if (form == PL_BALANCE_GLOBAL_BATCH && builder->round == facts->rounds - 1)
         pl_builder_end(builder, one(builder, PL_BUF_BALANCE_TOTAL));
@@ -265,14 +266,15 @@ void pl_emit_update(pl_builder *builder)
     reduce_one(builder, PL_SUBJECT_LOSS, PL_BUF_LOSS_SUM, PL_GROUP_STAGE);
 }
 
-/* Every program ends here: flags agree on all ranks of the world. */
+/* Every program ends here: four flags agree on all ranks of the world, each the largest of all
+ * ranks': stop, save, failed, and a save that is not finished. */
 void pl_emit_control(pl_builder *builder)
 {
     bool step = builder->section->program == PL_PROGRAM_STEP;
     bool alone = group_size(builder, PL_GROUP_WORLD) == 1;
     open_entry(builder, PL_OP_CONTROL, PL_SUBJECT_FLAGS,
                alone ? PL_STREAM_HOST : PL_STREAM_COMMUNICATION);
-    if (!alone) pl_builder_communicate(builder, PL_GROUP_WORLD, PL_REDUCTION_MAX, PL_I64, 8);
+    if (!alone) pl_builder_communicate(builder, PL_GROUP_WORLD, PL_REDUCTION_MAX, PL_I64, 4 * 8);
     if (step) {
         pl_builder_read_last(builder, one(builder, PL_BUF_CLIP), true);
         pl_builder_read_last(builder, one(builder, PL_BUF_LOSS_SUM), true);

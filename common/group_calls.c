@@ -46,31 +46,35 @@ static pl_status add_slot(pl_group_shared *group)
     return PL_OK;
 }
 
-static int64_t work_elements(const pl_call *call, int64_t size)
+/* Elements of PL_ALL_TO_ALL_UNEVEN and PL_SEND_RECEIVE. */
+static int64_t uneven_elements(const pl_call *call, int64_t size)
 {
     int64_t elements = 0;
-    switch (call->collective) {
-    case PL_ALL_TO_ALL_UNEVEN:
-        for (int64_t i = 0; i < size; ++i) elements += call->recv_counts[i];
-        return elements;
-    case PL_SEND_RECEIVE: /* the sum of transfers is not checked to fit 63 bits */
-        for (int i = 0; i < call->transfer_count; ++i)
-            if (call->transfers[i].count > elements) elements = call->transfers[i].count;
-        return elements;
-    case PL_ALL_REDUCE:
-    case PL_BROADCAST: return call->count;
-    case PL_BARRIER: return 0;
-    default: return call->count * size;
-    }
+    for (int64_t i = 0; call->collective == PL_ALL_TO_ALL_UNEVEN && i < size; ++i)
+        elements += call->recv_counts[i];
+    /* The sum of transfers is not checked to fit 63 bits. */
+    for (int i = 0; call->collective == PL_SEND_RECEIVE && i < call->transfer_count; ++i)
+        if (call->transfers[i].count > elements) elements = call->transfers[i].count;
+    return elements;
 }
 
-/* Count what the call moves, up to the size at which splitting begins. */
-static void add_work(const pl_group_shared *group, pl_group_slot *slot, const pl_call *call)
+/* Count what the member's call moves, up to the size at which splitting begins. */
+static void add_work(const pl_group_shared *group, pl_group_slot *slot,
+                     const pl_posted_call *posted)
 {
-    int64_t limit = group->domain->split_bytes + 1;
-    int64_t bytes = work_elements(call, group->size) * pl_dtype_bytes(call->dtype);
-    if (bytes > limit - slot->work_bytes) bytes = limit - slot->work_bytes;
-    slot->work_bytes += bytes;
+    const pl_call *call = &posted->call;
+    const int64_t limit = group->domain->split_bytes + 1;
+    const bool whole = call->collective != PL_ALL_REDUCE && call->collective != PL_BROADCAST;
+    if (call->collective == PL_BARRIER) return;
+    for (int i = 0; i < posted->segment_count && slot->work_bytes < limit; ++i) {
+        const pl_segment *segment = &posted->segments[i];
+        int64_t elements = whole ? segment->count * group->size : segment->count;
+        if (!pl_collective_has_segments(call->collective))
+            elements = uneven_elements(call, group->size);
+        int64_t bytes = elements * pl_dtype_bytes(segment->dtype);
+        if (bytes > limit - slot->work_bytes) bytes = limit - slot->work_bytes;
+        slot->work_bytes += bytes;
+    }
 }
 
 /* The domain's failure as seen by a member: its own group's status, PL_PEER_FAILED elsewhere. */
@@ -120,11 +124,7 @@ static pl_status fail_for_gone(pl_group_handle *handle, const pl_call *call, int
 
 static void put(pl_group_slot *slot, int64_t index, const pl_call *call)
 {
-    pl_posted_call *posted = &slot->posted[index];
-    posted->call = *call;
-    posted->name = *call->name;
-    posted->call.name = &posted->name;
-    posted->state = PL_CALL_POSTED;
+    pl_call_put(&slot->posted[index], call);
     if (slot->arrived++ == 0) slot->first = index;
 }
 
@@ -138,7 +138,7 @@ static pl_status post(pl_group_handle *handle, const pl_call *call)
     pl_group_slot *slot = slot_of(group, number);
     put(slot, index, call);
     PL_TRY(pl_call_match(&handle->base, slot->posted, slot->first, index));
-    if (group->domain->split_bytes > 0) add_work(group, slot, call);
+    if (group->domain->split_bytes > 0) add_work(group, slot, &slot->posted[index]);
     if (slot->arrived == group->size) PL_TRY(pl_call_match_counts(&handle->base, slot->posted));
     ++group->member[index].posted;
     return PL_OK;

@@ -1,19 +1,21 @@
+/* clang-format off */
 /* Layouts: who is where in which mesh, and who forms a group with whom.
  *
  * W ranks, pp stages (outermost), N = W/pp ranks a stage, l = rank mod N. R = replicas (HSDP).
  *
- *   kind       meshes of a stage                          l =                        data index /
- * cp single     root (dp, cp, ep), dp = N/(cp ep)          (d cp + c) ep + e          d ep + e / c
- *   legacy     root (replicate, fsdp, ep); data (dp, cp)  (r fsdp + f) ep + e        l div cp / l
- * mod cp decoupled  root (replicate, efsdp, ep); data (dp, cp) (r efsdp + x) ep + e       l div cp
- * / l mod cp folded     attention (dp, cp); experts                d cp + c =                 d / c
- *              (replicate, eshard, ep); dense             (r eshard + x) ep + e
- *              (replicate, shard)
+ *   kind       meshes of a stage                            l =                     data / cp index
+ *   single     root (dp, cp, ep), dp = N/(cp ep)            (d cp + c) ep + e       d ep + e, c
+ *   legacy     root (replicate, fsdp, ep); data (dp, cp)    (r fsdp + f) ep + e     l/cp, l mod cp
+ *   decoupled  root (replicate, efsdp, ep); data (dp, cp)   (r efsdp + x) ep + e    l/cp, l mod cp
+ *   folded     attention (dp, cp);                          d cp + c                d, c
+ *              experts (replicate, eshard, ep);             (r eshard + x) ep + e
+ *              dense (replicate, shard)
  *
  * Every mesh has pp as its outermost axis. Groups follow from meshes: a role names the axes along
  * which its members differ (design §4; reference/layouts-and-fsdp, fixtures/placements).
  * All functions but parsing are pure, O(1) in the world, and cannot fail.
  */
+/* clang-format on */
 #ifndef PL_COMMON_LAYOUT_H
 #define PL_COMMON_LAYOUT_H
 

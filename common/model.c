@@ -67,15 +67,34 @@ pl_status pl_model_parse(pl_model *out, const char *text, const char *source, co
     return parse_bytes(out, text, strlen(text), source, name);
 }
 
+/* A model's name from its file's: without folder and ".json"; a config.json is called after its
+ * folder. Control characters, which a line of text cannot hold, become '?'. */
+static void name_of_file(char *name, const char *file)
+{
+    size_t end = strlen(file), begin = end;
+    if (end >= 12 && strcmp(file + end - 12, "/config.json") == 0)
+        end -= 12;
+    else if (end > 5 && strcmp(file + end - 5, ".json") == 0)
+        end -= 5;
+    while (end > 1 && file[end - 1] == '/') --end;
+    for (begin = end; begin > 0 && file[begin - 1] != '/'; --begin) continue;
+    if (begin == end || strncmp(file + begin, "..", end - begin) == 0) {
+        file = "config";
+        begin = 0;
+        end = strlen(file);
+    }
+    if (end - begin >= PL_MODEL_NAME) end = begin + PL_MODEL_NAME - 1;
+    for (size_t i = begin; i < end; ++i) name[i - begin] = file[i];
+    for (size_t i = 0; i < end - begin; ++i)
+        if ((unsigned char)name[i] < 0x20) name[i] = '?';
+    name[end - begin] = '\0';
+}
+
 pl_status pl_model_read(pl_model *out, const char *file)
 {
     char *text = NULL, name[PL_MODEL_NAME];
-    const char *slash = strrchr(file, '/'), *base = slash ? slash + 1 : file;
-    size_t length = 0, end = strlen(base);
-    if (end > 5 && strcmp(base + end - 5, ".json") == 0) end -= 5;
-    if (end >= sizeof name) end = sizeof name - 1;
-    memcpy(name, base, end);
-    name[end] = '\0';
+    size_t length = 0;
+    name_of_file(name, file);
     PL_TRY(pl_read_file(&text, &length, file, MOST_BYTES));
     pl_status status = parse_bytes(out, text, length, file, name);
     pl_free(text);

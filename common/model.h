@@ -71,7 +71,7 @@ typedef struct pl_rope_scaling {
 enum { PL_MODEL_NAME = 64 };
 
 typedef struct pl_model {
-    char name[PL_MODEL_NAME]; /* built-in name, or file name without folder and ".json" */
+    char name[PL_MODEL_NAME]; /* built-in name, or that of the file (config.json: of its folder) */
     pl_family family;
     int64_t vocab_size, hidden_size, num_hidden_layers;
     int64_t num_attention_heads, num_key_value_heads, head_dim;

@@ -16,9 +16,12 @@ static pl_module module_of(const pl_part *part, const pl_tensor *tensor)
 {
     if (part->subject != PL_SUBJECT_LAYER || tensor->role == PL_TENSOR_ATTENTION ||
         strcmp(tensor->suffix, "input_layernorm.weight") == 0)
-        return PL_MODULE_ATTENTION;
-    return PL_MODULE_FEED;
+        return PL_MODULE_FIRST;
+    return PL_MODULE_SECOND;
 }
+
+/* The type of two things together: bytes where they differ. */
+static pl_dtype common_type(pl_dtype a, pl_dtype b) { return a == b ? a : PL_U8; }
 
 static pl_status add_tensor(pl_part *part, const pl_model *model, const pl_layout *layout,
                             const pl_precision *precision, const pl_tensor *tensor)
@@ -36,6 +39,7 @@ static pl_status add_tensor(pl_part *part, const pl_model *model, const pl_layou
     PL_TRY(pl_multiply(&elements, pl_placement_padded_rows(layout, tensor), tensor->cols, what));
     PL_TRY(pl_multiply(&bytes, elements, pl_dtype_bytes(wire), what));
     PL_TRY(pl_add(sum, *sum, elements, what));
+    part->wire = part->wire_bytes == 0 ? wire : common_type(part->wire, wire);
     part->trained_sharded[module] |= !tensor->frozen;
     part->cast_after_gather |= wire != precision->compute;
     return pl_add(&part->wire_bytes, part->wire_bytes, bytes, what);
@@ -50,7 +54,7 @@ static pl_status make_part(pl_parts *parts, const pl_model *model, const pl_layo
     part->subject = subject;
     part->layer = tensor->layer;
     part->first_tensor = first;
-    part->shape = parts->part_count;
+    part->like = parts->part_count;
     bool routed = subject == PL_SUBJECT_EXPERTS;
     part->shard_role = routed ? PL_GROUP_EXPERT_SHARD : PL_GROUP_DENSE_SHARD;
     part->replica_role = routed ? PL_GROUP_EXPERT_REPLICA : PL_GROUP_DENSE_REPLICA;
@@ -78,16 +82,16 @@ static bool same_shape(const pl_model *model, const pl_part *a, const pl_part *b
 }
 
 /* Layers repeat few shapes: compare with the last part of each kind before it. */
-static void find_shapes(pl_parts *parts, const pl_model *model)
+static void find_likes(pl_parts *parts, const pl_model *model)
 {
     for (int32_t i = 0; i < parts->part_count; ++i) {
         int compared = 0;
         for (int32_t j = i - 1; j >= 0 && compared < 8; --j) {
-            if (parts->part[j].shape != j || parts->part[j].subject != parts->part[i].subject)
+            if (parts->part[j].like != j || parts->part[j].subject != parts->part[i].subject)
                 continue;
             ++compared;
             if (!same_shape(model, &parts->part[j], &parts->part[i])) continue;
-            parts->part[i].shape = j;
+            parts->part[i].like = j;
             break;
         }
     }
@@ -104,6 +108,9 @@ static pl_status make_units(pl_parts *parts, const pl_layout *layout)
             unit->shard_role = part->shard_role;
             unit->shards = pl_layout_group_size(layout, part->shard_role);
         }
+        bool first = unit->wire_bytes == 0;
+        if (part->wire_bytes > 0)
+            unit->wire = first ? part->wire : common_type(unit->wire, part->wire);
         unit->part[unit->part_count++] = i;
         part->unit = parts->unit_count - 1;
         PL_TRY(pl_add(&unit->wire_bytes, unit->wire_bytes, part->wire_bytes, "bytes of a unit"));
@@ -138,7 +145,7 @@ static pl_status make_parts(pl_parts *parts, const pl_model *model, const pl_lay
         i += parts->part[number].tensor_count;
     }
     if (parts->head < 0) parts->head = parts->embedding;
-    find_shapes(parts, model);
+    find_likes(parts, model);
     return make_units(parts, layout);
 }
 
@@ -168,6 +175,24 @@ void pl_parts_free(pl_parts *parts)
     pl_free(parts->layer);
     pl_free(parts->experts);
     memset(parts, 0, sizeof *parts);
+}
+
+int64_t pl_parts_payload(const pl_parts *parts, const pl_model *model, const pl_layout *layout,
+                         const pl_precision *precision, int32_t part, pl_payload_item *items,
+                         int64_t most)
+{
+    const pl_part *p = &parts->part[part];
+    int64_t count = 0, offset = 0;
+    for (int64_t i = p->first_tensor; i < p->first_tensor + p->tensor_count; ++i) {
+        const pl_tensor *tensor = &model->tensors[i];
+        if (tensor->class_ == PL_CLASS_IGNORED) continue;
+        pl_dtype wire = pl_parts_wire_dtype(model, precision, tensor);
+        int64_t rows = pl_placement_padded_rows(layout, tensor);
+        if (count < most) items[count] = (pl_payload_item){i, wire, rows, offset, 0};
+        ++count;
+        offset += rows * tensor->cols * pl_dtype_bytes(wire);
+    }
+    return count;
 }
 
 int64_t pl_parts_local_elements(const pl_parts *parts, const pl_model *model,

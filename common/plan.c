@@ -247,9 +247,7 @@ static bool belongs(const pl_plan_facts *facts, const rank_class *class_, int64_
 {
     for (size_t i = 0; i < class_->count; ++i) {
         const pl_rank_question *q = &class_->questions[i];
-        if (pl_parts_local_elements(&facts->parts, facts->model, facts->layout, q->part, rank,
-                                    q->frozen) != q->answer)
-            return false;
+        if (pl_rank_answer(facts, q->kind, q->part, rank) != q->answer) return false;
     }
     return true;
 }
@@ -262,8 +260,8 @@ static pl_status reserve(pl_section *section, const pl_section *last)
                    sizeof *section->buffers, what));
     PL_TRY(pl_grow(&section->entries, &section->entry_capacity, last->entry_count + 1,
                    sizeof *section->entries, what));
-    PL_TRY(pl_grow(&section->uses, &section->use_capacity, last->use_count,
-                   sizeof *section->uses, what));
+    PL_TRY(pl_grow(&section->uses, &section->use_capacity, last->use_count, sizeof *section->uses,
+                   what));
     return pl_grow(&section->waits, &section->wait_capacity, last->wait_count,
                    sizeof *section->waits, what);
 }

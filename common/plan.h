@@ -106,6 +106,7 @@ typedef enum pl_buffer_kind {
     PL_BUF_TOKEN_COUNT,     /* "token_count": T */
     PL_BUF_BALANCE,         /* "balance": tokens per expert of each MoE layer, this round */
     PL_BUF_BALANCE_TOTAL,   /* "balance_total": running over the step */
+    PL_BUF_BALANCE_SCORES,  /* "balance_scores": the router's scores, summed by expert */
     PL_BUF_LOSS_SUM,        /* "loss_sum" */
     PL_BUF_DENSE_SQUARES,   /* "dense_squares" */
     PL_BUF_EXPERT_SQUARES,  /* "expert_squares" */
@@ -167,7 +168,8 @@ typedef struct pl_entry {
     uint8_t rows;      /* pl_rows */
     uint8_t predicate; /* pl_predicate */
     pl_scale scale;
-    uint32_t label;                 /* number in the text form; the entry's place in a fresh plan */
+    int32_t peer;   /* index in the group that it sends to or receives from; -1: no such one */
+    uint32_t label; /* number in the text form; the entry's place in a fresh plan */
     uint32_t use_first, wait_first; /* in the section's pools */
     uint32_t use_count;
     uint32_t wait_count;
@@ -250,6 +252,9 @@ pl_status pl_plan_diff(pl_text *text, const pl_plan *a, const pl_plan *b, int64_
 
 /* Add one entry as a line of the text form without its newline. */
 void pl_entry_write(pl_text *text, const pl_section *section, const pl_entry *entry);
+
+/* Add one buffer as a line of the text form without its newline. */
+void pl_buffer_write(pl_text *text, const pl_buffer *buffer);
 
 /* Bytes that ENTRY reads and writes, ROWS rows being received: every used buffer once for
  * reading and once for writing. */

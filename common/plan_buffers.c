@@ -61,6 +61,7 @@ static const buffer_kind kinds[PL_BUFFER_KIND_COUNT] = {
     [PL_BUF_TOKEN_COUNT] = {"token_count", PL_SCOPE_ONE, PL_BUFFER_WORK},
     [PL_BUF_BALANCE] = {"balance", PL_SCOPE_ONE, PL_BUFFER_WORK},
     [PL_BUF_BALANCE_TOTAL] = {"balance_total", PL_SCOPE_ONE, PL_BUFFER_WORK},
+    [PL_BUF_BALANCE_SCORES] = {"balance_scores", PL_SCOPE_ONE, PL_BUFFER_WORK},
     [PL_BUF_LOSS_SUM] = {"loss_sum", PL_SCOPE_ONE, PL_BUFFER_WORK},
     [PL_BUF_DENSE_SQUARES] = {"dense_squares", PL_SCOPE_ONE, PL_BUFFER_WORK},
     [PL_BUF_EXPERT_SQUARES] = {"expert_squares", PL_SCOPE_ONE, PL_BUFFER_WORK},
@@ -163,17 +164,16 @@ static void describe_part_buffer(pl_builder *builder, pl_buffer *buffer, const p
     const pl_precision *precision = &facts->settings->precision;
     int64_t shards = facts->parts.unit[part->unit].shards;
     int64_t elements = part->trained_elements, copies = 1;
-    bool all_frozen = part->trained_elements == 0 && part->frozen_elements > 0;
-    pl_dtype wire = all_frozen ? facts->model->stored_dtype : precision->gather;
+    pl_dtype stored = facts->model->stored_dtype;
     pl_dtype dtype = PL_FP32;
     int64_t bytes = -1; /* elements of dtype, unless set */
     switch ((pl_buffer_kind)buffer->kind) {
     case PL_BUF_PARAMETER:
-        dtype = wire;
+        dtype = part->wire;
         bytes = part->wire_bytes;
         break;
     case PL_BUF_WIRE:
-        dtype = wire;
+        dtype = part->wire;
         bytes = pl_builder_product(builder, part->wire_bytes, shards, 1, 1);
         break;
     case PL_BUF_FULL:
@@ -181,7 +181,15 @@ static void describe_part_buffer(pl_builder *builder, pl_buffer *buffer, const p
         elements = part->trained_elements + part->frozen_elements;
         copies = shards;
         break;
-    case PL_BUF_INITIAL: elements = part->trained_elements + part->frozen_elements; break;
+    case PL_BUF_INITIAL: /* fp32 for what is trained, the stored type for what is frozen */
+        dtype = part->frozen_elements == 0    ? PL_FP32
+                : part->trained_elements == 0 ? stored
+                : stored == PL_FP32           ? PL_FP32
+                                              : PL_U8;
+        bytes = pl_builder_sum(
+            builder, pl_builder_product(builder, part->trained_elements, 4, 1, 1),
+            pl_builder_product(builder, part->frozen_elements, pl_dtype_bytes(stored), 1, 1));
+        break;
     case PL_BUF_GRADIENT_SUM: copies = shards; break;
     case PL_BUF_GRADIENT_WIRE:
         dtype = precision->gradient;
@@ -303,12 +311,12 @@ static void describe_layer_buffer(pl_builder *builder, pl_buffer *buffer)
 }
 
 /* Expert counts: one number an expert, MoE layer and micro-batch (and sequence). */
-static int64_t balance_bytes(pl_builder *builder, bool running)
+static int64_t balance_bytes(pl_builder *builder, int64_t element, bool running)
 {
     const pl_plan_facts *facts = builder->facts;
     int64_t sequences =
         facts->settings->balance == PL_BALANCE_SEQUENCE ? facts->settings->shape.micro_batch : 1;
-    return pl_builder_product(builder, facts->moe_layers, facts->model->num_experts * 8,
+    return pl_builder_product(builder, facts->moe_layers, facts->model->num_experts * element,
                               running ? 1 : facts->micro_batches, sequences);
 }
 
@@ -337,10 +345,17 @@ static void describe_other_buffer(pl_builder *builder, pl_buffer *buffer)
     case PL_BUF_BALANCE:
     case PL_BUF_BALANCE_TOTAL:
         buffer->dtype = PL_I64;
-        buffer->bytes = balance_bytes(builder, buffer->kind == PL_BUF_BALANCE_TOTAL);
+        buffer->bytes = balance_bytes(builder, 8, buffer->kind == PL_BUF_BALANCE_TOTAL);
         break;
-    case PL_BUF_TOKEN_COUNT:
-    case PL_BUF_FLAGS: buffer->dtype = PL_I64; break;
+    case PL_BUF_BALANCE_SCORES:
+        buffer->dtype = PL_FP32;
+        buffer->bytes = balance_bytes(builder, 4, false);
+        break;
+    case PL_BUF_TOKEN_COUNT: buffer->dtype = PL_I64; break;
+    case PL_BUF_FLAGS:
+        buffer->dtype = PL_I64;
+        buffer->bytes = 4 * 8; /* stop, save, failed, save not finished */
+        break;
     case PL_BUF_LOSS_SUM: buffer->bytes = 16; break;
     case PL_BUF_CLIP: buffer->bytes = 24; break;
     default: break;

@@ -83,7 +83,8 @@ uint32_t pl_builder_buffer(pl_builder *builder, pl_buffer_kind kind, int32_t slo
 
 pl_entry *pl_builder_open(pl_builder *builder, pl_entry_name name, pl_stream stream)
 {
-    static const pl_entry blank = {.group = PL_GROUP_NONE, .wire = PL_U8, .scale = {1, 1, 0}};
+    static const pl_entry blank = {
+        .group = PL_GROUP_NONE, .wire = PL_U8, .peer = -1, .scale = {1, 1, 0}};
     pl_section *section = builder->section;
     if (builder->status == PL_OK)
         builder->status = pl_grow(&section->entries, &section->entry_capacity,
@@ -147,7 +148,19 @@ void pl_builder_add_into(pl_builder *builder, uint32_t buffer)
         pl_builder_begin(builder, buffer);
 }
 
-void pl_builder_end(pl_builder *builder, uint32_t buffer) { add_use(builder, buffer, PL_USE_END); }
+/* An entry uses a buffer once, with all its flags: as the text form reads it back. */
+void pl_builder_end(pl_builder *builder, uint32_t buffer)
+{
+    pl_section *section = builder->section;
+    if (builder->status != PL_OK) return;
+    for (size_t i = builder->open->use_first; i < section->use_count; ++i) {
+        if (section->uses[i].buffer != buffer) continue;
+        section->uses[i].flags |= PL_USE_END;
+        builder->state[buffer].alive = false;
+        return;
+    }
+    add_use(builder, buffer, PL_USE_END);
+}
 
 bool pl_builder_alive(const pl_builder *builder, uint32_t buffer)
 {
@@ -278,22 +291,25 @@ void pl_builder_close(pl_builder *builder)
 
 /* --- what is read about the rank --- */
 
-int64_t pl_builder_local_elements(pl_builder *builder, int32_t part, bool frozen)
+static int64_t ask(pl_builder *builder, pl_question_kind kind, int32_t part)
 {
-    const pl_plan_facts *facts = builder->facts;
-    int32_t shape = facts->parts.part[part].shape;
     for (size_t i = 0; i < builder->question_count; ++i)
-        if (builder->questions[i].part == shape && builder->questions[i].frozen == frozen)
+        if (builder->questions[i].part == part && builder->questions[i].kind == kind)
             return builder->questions[i].answer;
-    int64_t answer = pl_parts_local_elements(&facts->parts, facts->model, facts->layout, shape,
-                                             builder->rank, frozen);
+    int64_t answer = pl_rank_answer(builder->facts, kind, part, builder->rank);
     if (builder->status != PL_OK) return 0;
     builder->status =
         pl_grow(&builder->questions, &builder->question_capacity, builder->question_count + 1,
                 sizeof *builder->questions, "facts about a rank");
     if (builder->status != PL_OK) return 0;
-    builder->questions[builder->question_count++] = (pl_rank_question){shape, frozen, answer};
+    builder->questions[builder->question_count++] = (pl_rank_question){kind, part, answer};
     return answer;
+}
+
+int64_t pl_builder_local_elements(pl_builder *builder, int32_t part, bool frozen)
+{
+    return ask(builder, frozen ? PL_ASKS_FROZEN_ELEMENTS : PL_ASKS_TRAINED_ELEMENTS,
+               builder->facts->parts.part[part].like);
 }
 
 /* --- life of a builder --- */

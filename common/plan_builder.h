@@ -9,11 +9,16 @@
 
 #include "common/plan.h"
 
-/* One thing that emitters may read about the rank they write for: its real elements of a part.
- * Everything else they use is equal on all ranks. Ranks with equal answers share a section. */
+/* What emitters may read about the rank they write for; everything else they use is equal on all
+ * ranks. Ranks with equal answers share a section. Stages and slices will add kinds. */
+typedef enum pl_question_kind {
+    PL_ASKS_TRAINED_ELEMENTS, /* real elements of a part's trained sharded tensors */
+    PL_ASKS_FROZEN_ELEMENTS   /* ... of its frozen ones */
+} pl_question_kind;
+
 typedef struct pl_rank_question {
+    pl_question_kind kind;
     int32_t part;
-    bool frozen;
     int64_t answer;
 } pl_rank_question;
 
@@ -59,6 +64,10 @@ typedef struct pl_plan_facts {
 pl_status pl_plan_facts_make(pl_plan_facts *out, const pl_model *model, const pl_layout *layout,
                              const pl_settings *settings);
 void pl_plan_facts_free(pl_plan_facts *facts);
+
+/* The one place that answers questions about a rank. */
+int64_t pl_rank_answer(const pl_plan_facts *facts, pl_question_kind kind, int32_t part,
+                       int64_t rank);
 
 /* What is known of a live buffer: entries that its next user may have to wait for. */
 typedef struct pl_buffer_state {

@@ -101,6 +101,27 @@ static void compare_lists(diff *d, const char *where, const named *a, size_t a_c
     }
 }
 
+/* Buffers by name: which of A's B lacks or has otherwise, and the other way round. */
+static void compare_buffers(diff *d, const char *where, char side, const pl_section *a,
+                            const pl_section *b)
+{
+    for (size_t i = 0; i < a->buffer_count; ++i) {
+        bool found = false;
+        pl_text_clear(&d->left);
+        pl_buffer_write(&d->left, &a->buffers[i]);
+        for (size_t j = 0; j < b->buffer_count && !found; ++j) {
+            size_t place = (i + j) % b->buffer_count; /* mostly at the same place */
+            if (b->buffers[place].kind != a->buffers[i].kind) continue;
+            pl_text_clear(&d->right);
+            pl_buffer_write(&d->right, &b->buffers[place]);
+            found = strcmp(pl_text_string(&d->left), pl_text_string(&d->right)) == 0;
+        }
+        if (found) continue;
+        report(d, side, where, pl_text_string(&d->left));
+        ++d->count;
+    }
+}
+
 /* Entries that both have, in another order: the first such pair is named. */
 static void compare_order(diff *d, const char *where, const pl_section *a, const named *sorted_b,
                           const pl_section *b)
@@ -132,6 +153,8 @@ static pl_status compare_sections(diff *d, int64_t rank, const pl_section *a, co
     pl_status status = sort_by_name(&sorted_a, a);
     if (status == PL_OK) status = sort_by_name(&sorted_b, b);
     if (status == PL_OK) {
+        compare_buffers(d, where, '-', a, b);
+        compare_buffers(d, where, '+', b, a);
         compare_lists(d, where, sorted_a, a->entry_count, sorted_b, b->entry_count);
         compare_order(d, where, a, sorted_b, b);
     }

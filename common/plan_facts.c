@@ -15,7 +15,7 @@ bool pl_unit_gathers(const pl_parts *parts, int32_t unit)
 
 static bool any_trained(const pl_part *part)
 {
-    return pl_part_trained(part, PL_MODULE_ATTENTION) || pl_part_trained(part, PL_MODULE_FEED);
+    return pl_part_trained(part, PL_MODULE_FIRST) || pl_part_trained(part, PL_MODULE_SECOND);
 }
 
 static void find_backward(pl_plan_facts *facts)
@@ -29,8 +29,8 @@ static void find_backward(pl_plan_facts *facts)
         bool experts = parts->experts[i] >= 0 && any_trained(&parts->part[parts->experts[i]]);
         layer->moe = parts->experts[i] >= 0;
         layer->below = below;
-        layer->attention_backward = below || pl_part_trained(part, PL_MODULE_ATTENTION);
-        layer->feed_backward = layer->attention_backward || pl_part_trained(part, PL_MODULE_FEED);
+        layer->attention_backward = below || pl_part_trained(part, PL_MODULE_FIRST);
+        layer->feed_backward = layer->attention_backward || pl_part_trained(part, PL_MODULE_SECOND);
         layer->backward = layer->feed_backward || experts;
         layer->recompute = layer->backward && i < parts->layer_count - 1 &&
                            facts->settings->policy.recompute == PL_RECOMPUTE_FULL;
@@ -139,6 +139,13 @@ pl_status pl_plan_facts_make(pl_plan_facts *out, const pl_model *model, const pl
     else
         *out = facts;
     return status;
+}
+
+int64_t pl_rank_answer(const pl_plan_facts *facts, pl_question_kind kind, int32_t part,
+                       int64_t rank)
+{
+    return pl_parts_local_elements(&facts->parts, facts->model, facts->layout, part, rank,
+                                   kind == PL_ASKS_FROZEN_ELEMENTS);
 }
 
 void pl_plan_facts_free(pl_plan_facts *facts)

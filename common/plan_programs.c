@@ -171,10 +171,10 @@ static void backward(pl_builder *builder)
     const pl_plan_facts *facts = builder->facts;
     const pl_parts *parts = &facts->parts;
     bool tied = parts->head == parts->embedding;
-    bool embedding = pl_part_trained(&parts->part[parts->embedding], PL_MODULE_ATTENTION);
+    bool embedding = pl_part_trained(&parts->part[parts->embedding], PL_MODULE_FIRST);
     bool layers = facts->layer[parts->layer_count - 1].backward;
     if (!tied) pl_builder_reduce(builder, parts->head);
-    if (layers || pl_part_trained(&parts->part[parts->norm], PL_MODULE_ATTENTION))
+    if (layers || pl_part_trained(&parts->part[parts->norm], PL_MODULE_FIRST))
         backward_norm(builder);
     backward_layers(builder);
     for (int32_t mb = 0; mb < facts->micro_batches && embedding; ++mb)

@@ -27,6 +27,7 @@ typedef struct reader {
     size_t buffer_table_size;
     int64_t *has_section[PL_PROGRAM_COUNT]; /* line of a rank's section + 1, or 0 */
     bool seen_model, seen_layout, header_done;
+    bool seen[8]; /* header lines that may stand only once */
     pl_text model;
     char name[PL_MODEL_NAME];
     char **patterns[2];
@@ -112,6 +113,19 @@ static pl_status read_small(const reader *r, char *word, int32_t *out)
     int64_t number = 0;
     PL_TRY(read_number(r, word, 0, INT32_MAX, &number));
     *out = (int32_t)number;
+    return PL_OK;
+}
+
+/* Refuse a second KEY=... among the words of a line, from word FIRST on. */
+static pl_status check_repeats(const reader *r, int first)
+{
+    for (int i = first; i < r->words; ++i) {
+        size_t length = strcspn(r->word[i], "=");
+        for (int j = first; j < i; ++j)
+            if (strncmp(r->word[i], r->word[j], length) == 0 && r->word[j][length] == '=' &&
+                r->word[i][length] == '=')
+                return bad(r, r->word[i], "'%.*s' stands here twice", (int)length, r->word[i]);
+    }
     return PL_OK;
 }
 
@@ -256,14 +270,14 @@ static pl_status read_layout(reader *r)
 
 static pl_status read_header_line(reader *r)
 {
-    static const char *const keys[] = {"name",  "layout",    "policy",    "precision",
+    static const char *const keys[] = {"model", "name",      "layout",    "policy", "precision",
                                        "shape", "objective", "keep_fp32", "frozen"};
     const char *key = r->word[0];
-    if (strcmp(key, "name") == 0) {
-        if (r->words != 2 || strlen(r->word[1]) >= sizeof r->name)
-            return bad(r, NULL, "'name' takes one word of at most %d letters", PL_MODEL_NAME - 1);
-        memcpy(r->name, r->word[1], strlen(r->word[1]) + 1);
-        return PL_OK;
+    PL_TRY(check_repeats(r, 1));
+    for (size_t i = 2; i < 6; ++i) {
+        if (strcmp(key, keys[i]) != 0) continue;
+        if (r->seen[i]) return bad(r, NULL, "a second line '%s'", key);
+        r->seen[i] = true;
     }
     if (strcmp(key, "layout") == 0) return read_layout(r);
     if (strcmp(key, "policy") == 0) return read_policy(r);
@@ -445,6 +459,9 @@ static pl_status read_buffer(reader *r)
     if (r->words < 5 || r->words > 6)
         return bad(r, NULL, "expected 'buffer NAME CLASS TYPE BYTES [resident]'");
     if (!pl_buffer_parse(&buffer, r->word[1])) return bad_buffer(r, r->word[1]);
+    if (buffer.layer > r->plan.model.num_hidden_layers)
+        return bad(r, r->word[1], "layer %" PRId32 ": the model has layers 0 to %" PRId64,
+                   buffer.layer, r->plan.model.num_hidden_layers - 1);
     PL_TRY(read_class(r, r->word[2], &buffer));
     PL_TRY(read_dtype(r, r->word[3], &dtype));
     buffer.dtype = (uint8_t)dtype;
@@ -600,6 +617,7 @@ static pl_status read_size(const reader *r, int i, pl_entry *entry, bool *taken)
     if ((value = value_of(r, i, "round"))) return read_small(r, value, &entry->name.round);
     if ((value = value_of(r, i, "mb"))) return read_small(r, value, &entry->name.micro_batch);
     if ((value = value_of(r, i, "ordinal"))) return read_small(r, value, &entry->name.ordinal);
+    if ((value = value_of(r, i, "peer"))) return read_small(r, value, &entry->peer);
     if ((value = value_of(r, i, "elements")))
         return read_number(r, value, 0, INT64_MAX, &entry->elements);
     if ((value = value_of(r, i, "bytes"))) {
@@ -616,10 +634,10 @@ static pl_status read_size(const reader *r, int i, pl_entry *entry, bool *taken)
 
 static pl_status read_attribute(reader *r, int i, pl_entry *entry)
 {
-    static const char *const keys[] = {"chunk",  "round",     "mb",     "pass",  "ordinal",
-                                       "stream", "waits",     "if",     "group", "bytes",
-                                       "wire",   "reduction", "scale",  "flops", "elements",
-                                       "reads",  "writes",    "begins", "ends"};
+    static const char *const keys[] = {"chunk",    "round", "mb",        "pass",   "ordinal",
+                                       "stream",   "waits", "peer",      "if",     "group",
+                                       "bytes",    "wire",  "reduction", "scale",  "flops",
+                                       "elements", "reads", "writes",    "begins", "ends"};
     char *value = NULL;
     bool taken = false;
     PL_TRY(read_size(r, i, entry, &taken));
@@ -660,13 +678,14 @@ static pl_status read_attribute(reader *r, int i, pl_entry *entry)
 static pl_status read_entry(reader *r)
 {
     pl_section *section = r->section;
-    pl_entry entry = {.wire = PL_U8, .scale = {1, 1, 0}};
+    pl_entry entry = {.wire = PL_U8, .peer = -1, .scale = {1, 1, 0}};
     pl_operation operation = PL_OP_CONTROL;
     pl_subject subject = PL_SUBJECT_FLAGS;
     int64_t label = 0;
     int32_t layer = -1;
     if (r->words < 4)
         return bad(r, NULL, "expected 'entry NUMBER OPERATION SUBJECT stream=... ...'");
+    PL_TRY(check_repeats(r, 4));
     PL_TRY(read_number(r, r->word[1], 0, INT32_MAX, &label));
     if (!pl_operation_parse(&operation, r->word[2])) {
         const char *names[PL_OPERATION_COUNT];
@@ -676,6 +695,9 @@ static pl_status read_entry(reader *r)
     if (!pl_subject_parse(&subject, &layer, r->word[3]))
         return bad(r, r->word[3], "'%.60s' is no subject, such as layer.3, experts.3, head, tokens",
                    r->word[3]);
+    if (layer >= r->plan.model.num_hidden_layers)
+        return bad(r, r->word[3], "layer %" PRId32 ": the model has layers 0 to %" PRId64, layer,
+                   r->plan.model.num_hidden_layers - 1);
     entry.name = pl_entry_name_make(operation, subject);
     entry.name.layer = layer;
     entry.label = (uint32_t)label;
@@ -741,13 +763,31 @@ static pl_status read_section_line(reader *r)
     return bad_choice(r, NULL, "line of a section", r->word[0], keys, 3);
 }
 
+/* The two header lines that are read as they stand, blanks and all. */
+static pl_status read_whole_line(reader *r, bool *taken)
+{
+    *taken = !r->section && !r->header_done &&
+             (strncmp(r->start, "model ", 6) == 0 || strncmp(r->start, "name ", 5) == 0);
+    if (!*taken) return PL_OK;
+    if (r->start[0] == 'n') {
+        size_t length = strlen(r->start + 5);
+        if (r->name[0]) return bad(r, NULL, "a second line 'name'");
+        if (length == 0 || length >= sizeof r->name)
+            return bad(r, NULL, "'name' takes a name of 1 to %d letters", PL_MODEL_NAME - 1);
+        memcpy(r->name, r->start + 5, length + 1);
+        return PL_OK;
+    }
+    if (r->seen_model) return bad(r, NULL, "a second line 'model'");
+    r->seen_model = true;
+    pl_text_add_string(&r->model, r->start + 6);
+    return pl_text_status(&r->model);
+}
+
 static pl_status read_line(reader *r)
 {
-    if (!r->section && strncmp(r->start, "model ", 6) == 0 && !r->header_done) {
-        r->seen_model = true;
-        pl_text_add_string(&r->model, r->start + 6);
-        return pl_text_status(&r->model);
-    }
+    bool taken = false;
+    PL_TRY(read_whole_line(r, &taken));
+    if (taken) return PL_OK;
     PL_TRY(cut_words(r));
     if (r->words == 0 || r->word[0][0] == '#') return PL_OK;
     if (r->section) return read_section_line(r);

@@ -53,8 +53,7 @@ static void emit_gather(pl_builder *builder, int32_t unit_number, const pl_unit_
     if (unit->shards > 1) {
         pl_builder_open(builder, call_name(builder, PL_OP_GATHER, first, call),
                         PL_STREAM_COMMUNICATION);
-        pl_builder_communicate(builder, unit->shard_role, PL_REDUCTION_NONE,
-                               builder->facts->settings->precision.gather,
+        pl_builder_communicate(builder, unit->shard_role, PL_REDUCTION_NONE, unit->wire,
                                pl_builder_product(builder, unit->wire_bytes, unit->shards, 1, 1));
         /* Gathering no further ahead than the plan says bounds the memory of gathered copies. */
         pl_builder_wait(builder, builder->last_reshard);

@@ -108,6 +108,7 @@ static void write_communication(pl_text *text, const pl_entry *entry)
         pl_text_add_string(text, " group=");
         pl_text_add_string(text, pl_group_role_name((pl_group_role)entry->group));
     }
+    if (entry->peer >= 0) add_attribute(text, " peer=", entry->peer);
     if (entry->bytes != 0) {
         add_attribute(text, " bytes=", entry->bytes);
         if (entry->rows == PL_ROWS_EXCHANGED) pl_text_add_string(text, "*C");
@@ -182,19 +183,23 @@ static void write_ranks(pl_text *text, const pl_section *section)
     }
 }
 
+void pl_buffer_write(pl_text *text, const pl_buffer *buffer)
+{
+    pl_text_add_string(text, "buffer ");
+    pl_buffer_print(text, buffer);
+    pl_text_add_string(text, " ");
+    pl_text_add_string(text, pl_buffer_class_name((pl_buffer_class)buffer->class_));
+    pl_text_add_string(text, " ");
+    pl_text_add_string(text, pl_dtype_name((pl_dtype)buffer->dtype));
+    add_attribute(text, " ", buffer->bytes);
+    if (buffer->per_row) pl_text_add_string(text, "*R");
+    if (buffer->resident) pl_text_add_string(text, " resident");
+}
+
 static void write_buffers(pl_text *text, const pl_section *section)
 {
     for (size_t i = 0; i < section->buffer_count; ++i) {
-        const pl_buffer *buffer = &section->buffers[i];
-        pl_text_add_string(text, "buffer ");
-        pl_buffer_print(text, buffer);
-        pl_text_add_string(text, " ");
-        pl_text_add_string(text, pl_buffer_class_name((pl_buffer_class)buffer->class_));
-        pl_text_add_string(text, " ");
-        pl_text_add_string(text, pl_dtype_name((pl_dtype)buffer->dtype));
-        add_attribute(text, " ", buffer->bytes);
-        if (buffer->per_row) pl_text_add_string(text, "*R");
-        if (buffer->resident) pl_text_add_string(text, " resident");
+        pl_buffer_write(text, &section->buffers[i]);
         pl_text_add_string(text, "\n");
     }
 }

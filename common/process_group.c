@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "common/call_check.h"
 #include "common/call_match.h"
-#include "common/memory.h"
 
 static const char *const collective_names[PL_COLLECTIVE_COUNT] = {
     "all-gather",        "reduce-scatter", "all-reduce", "all-to-all",
@@ -26,170 +26,10 @@ bool pl_reduction_parse(pl_reduction *out, const char *name)
     return false;
 }
 
-/* A call that cannot be right whatever the others do. */
-static pl_status refuse(const pl_process_group *group, const pl_call *call, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static pl_status refuse(const pl_process_group *group, const pl_call *call, const char *format, ...)
-{
-    pl_text text = {0};
-    pl_call_print(&text, call);
-    pl_text_add(&text, " of rank %" PRId64 " in ", group->rank);
-    pl_group_print(&text, group->role, &group->members);
-    pl_text_add_string(&text, ": ");
-    va_list arguments;
-    va_start(arguments, format);
-    pl_text_add_list(&text, format, arguments);
-    va_end(arguments);
-    return pl_fail_with_text(PL_INTERNAL, &text);
-}
-
-static pl_status check_values(const pl_process_group *group, const pl_call *call)
-{
-    if ((unsigned)call->collective >= PL_COLLECTIVE_COUNT ||
-        (unsigned)call->dtype >= PL_DTYPE_COUNT ||
-        (unsigned)call->reduction >= PL_REDUCTION_COUNT ||
-        (unsigned)call->stream >= PL_STREAM_COUNT || !call->name ||
-        call->name->operation >= PL_OPERATION_COUNT || call->name->subject >= PL_SUBJECT_COUNT ||
-        call->name->pass >= PL_PASS_COUNT)
-        return PL_FAIL(PL_INTERNAL,
-                       "rank %" PRId64 " started a call that is none: collective %d, element type "
-                       "%d, reduction %d, stream %d, or its entry name is %s",
-                       group->rank, (int)call->collective, (int)call->dtype, (int)call->reduction,
-                       (int)call->stream, call->name ? "of unknown kind" : "missing");
-    bool reduces = call->collective == PL_REDUCE_SCATTER || call->collective == PL_ALL_REDUCE;
-    if (reduces && call->reduction == PL_REDUCTION_NONE)
-        return refuse(group, call, "needs a reduction: sum, average or max");
-    if (!reduces && call->reduction != PL_REDUCTION_NONE)
-        return refuse(group, call, "takes no reduction, given %s",
-                      pl_reduction_name(call->reduction));
-    bool integers = call->dtype == PL_U8 || call->dtype == PL_I32 || call->dtype == PL_I64;
-    if (call->reduction == PL_REDUCTION_AVERAGE && integers)
-        return refuse(group, call, "an average of integers is not exact; use sum");
-    return PL_OK;
-}
-
-/* A buffer of COUNT x FACTOR elements: its size in *BYTES. */
-static pl_status check_buffer(const pl_process_group *group, const pl_call *call, const char *what,
-                              const void *buffer, int64_t count, int64_t factor, int64_t *bytes)
-{
-    int64_t elements = 0;
-    if (count < 0)
-        return refuse(group, call, "%s: a count of %" PRId64 "; counts are at least 0", what,
-                      count);
-    if (__builtin_mul_overflow(count, factor, &elements) ||
-        __builtin_mul_overflow(elements, (int64_t)pl_dtype_bytes(call->dtype), bytes))
-        return refuse(group, call, "%s: %" PRId64 " x %" PRId64 " elements do not fit 63 bits",
-                      what, count, factor);
-    if (elements > 0 && !buffer)
-        return refuse(group, call, "%s: the buffer is missing (%" PRId64 " elements)", what,
-                      elements);
-    return PL_OK;
-}
-
-static bool overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes)
-{
-    if (a_bytes == 0 || b_bytes == 0) return false;
-    uintptr_t a_first = (uintptr_t)a, b_first = (uintptr_t)b;
-    return a_first < b_first + (uintptr_t)b_bytes && b_first < a_first + (uintptr_t)a_bytes;
-}
-
-/* Calls whose two buffers hold SEND_FACTOR and RECEIVE_FACTOR times the count. */
-static pl_status check_even(const pl_process_group *group, const pl_call *call)
-{
-    bool send_whole = call->collective == PL_REDUCE_SCATTER || call->collective == PL_ALL_TO_ALL;
-    bool receive_whole = call->collective == PL_ALL_GATHER || call->collective == PL_ALL_TO_ALL;
-    int64_t send_bytes = 0, receive_bytes = 0;
-    PL_TRY(check_buffer(group, call, "send", call->send, call->count, send_whole ? group->size : 1,
-                        &send_bytes));
-    PL_TRY(check_buffer(group, call, "recv", call->recv, call->count,
-                        receive_whole ? group->size : 1, &receive_bytes));
-    if (call->collective == PL_ALL_REDUCE && call->send == call->recv) return PL_OK;
-    if (overlap(call->send, send_bytes, call->recv, receive_bytes))
-        return refuse(group, call, "send and recv overlap");
-    return PL_OK;
-}
-
-static pl_status sum_counts(const pl_process_group *group, const pl_call *call, const char *what,
-                            const int64_t *counts, int64_t *sum)
-{
-    if (!counts) return refuse(group, call, "the array %s is missing", what);
-    *sum = 0;
-    for (int64_t i = 0; i < group->size; ++i) {
-        if (counts[i] < 0)
-            return refuse(group, call, "%s[%" PRId64 "] is %" PRId64 "; counts are at least 0",
-                          what, i, counts[i]);
-        if (__builtin_add_overflow(*sum, counts[i], sum))
-            return refuse(group, call, "the sum of %s does not fit 63 bits", what);
-    }
-    return PL_OK;
-}
-
-static pl_status check_uneven(const pl_process_group *group, const pl_call *call)
-{
-    int64_t sent = 0, received = 0, send_bytes = 0, receive_bytes = 0;
-    PL_TRY(sum_counts(group, call, "send_counts", call->send_counts, &sent));
-    PL_TRY(sum_counts(group, call, "recv_counts", call->recv_counts, &received));
-    PL_TRY(check_buffer(group, call, "send", call->send, sent, 1, &send_bytes));
-    PL_TRY(check_buffer(group, call, "recv", call->recv, received, 1, &receive_bytes));
-    if (overlap(call->send, send_bytes, call->recv, receive_bytes))
-        return refuse(group, call, "send and recv overlap");
-    return PL_OK;
-}
-
-static pl_status check_transfers(const pl_process_group *group, const pl_call *call)
-{
-    if (call->transfer_count < 0 || (call->transfer_count > 0 && !call->transfers))
-        return refuse(group, call, "the list of transfers is missing");
-    for (int i = 0; i < call->transfer_count; ++i) {
-        const pl_transfer *transfer = &call->transfers[i];
-        int64_t bytes = 0;
-        if (transfer->peer < 0 || transfer->peer >= group->size)
-            return refuse(
-                group, call,
-                "transfer %d names peer %d; peers are indices in the group, 0 to %" PRId64, i,
-                transfer->peer, group->size - 1);
-        PL_TRY(
-            check_buffer(group, call, "a transfer", transfer->buffer, transfer->count, 1, &bytes));
-        for (int before = 0; before < i; ++before) {
-            const pl_transfer *other = &call->transfers[before];
-            if (transfer->is_send && other->is_send) continue;
-            if (overlap(transfer->buffer, bytes, other->buffer,
-                        other->count * pl_dtype_bytes(call->dtype)))
-                return refuse(group, call, "the buffers of transfers %d and %d overlap", before, i);
-        }
-    }
-    return PL_OK;
-}
-
-static pl_status check_broadcast(const pl_process_group *group, const pl_call *call)
-{
-    int64_t bytes = 0;
-    if (call->root < 0 || call->root >= group->size)
-        return refuse(group, call, "root %d is none; roots are indices in the group, 0 to %" PRId64,
-                      call->root, group->size - 1);
-    PL_TRY(check_buffer(group, call, "recv", call->recv, call->count, 1, &bytes));
-    if (call->send && call->send != call->recv)
-        return refuse(group, call, "broadcasts recv; send must be NULL or the same");
-    return PL_OK;
-}
-
-static pl_status check_call(const pl_process_group *group, const pl_call *call)
-{
-    PL_TRY(check_values(group, call));
-    switch (call->collective) {
-    case PL_ALL_TO_ALL_UNEVEN: return check_uneven(group, call);
-    case PL_SEND_RECEIVE: return check_transfers(group, call);
-    case PL_BROADCAST: return check_broadcast(group, call);
-    case PL_BARRIER: return PL_OK;
-    default: return check_even(group, call);
-    }
-}
-
 pl_status pl_process_group_start(pl_process_group *group, const pl_call *call,
                                  pl_request *request_out)
 {
-    pl_status status = check_call(group, call);
+    pl_status status = pl_call_check(group, call);
     if (status == PL_OK) status = group->backend->start(group, call, request_out);
     /* The others must not wait for a call that this rank could not make. */
     if (status != PL_OK) group->backend->fail(group, status, pl_error_text());

@@ -17,6 +17,16 @@
  * member can touch them any more. send == recv is allowed for all_reduce and broadcast. Requests of
  * one group complete in the order of their start; waiting for a later one first is allowed.
  *
+ * wait returns when the results may be used by what the caller does next: CPU backends wait in the
+ * calling thread; backends with device streams only order the call's stream (and a watcher keeps
+ * the deadline), so that the host is not held up.
+ *
+ * One call may move several buffers together, as segments: each as a call of its own would, with
+ * its own element type and count, but matched, waited for and failing as one. Members agree in the
+ * number of segments and in each one's count and element type; a mismatch names the segment. The
+ * plain form is no call of one segment: a member that uses one does not match a member that uses
+ * the other.
+ *
  * Reductions add in the order of the members, in fp32 for bf16 and fp16, in the element type
  * otherwise: all members get the same bits, in every run. Integer sums wrap.
  *
@@ -70,6 +80,16 @@ typedef struct pl_transfer {
     int64_t count;
 } pl_transfer;
 
+/* One buffer of a call that moves several: send, recv, count and dtype mean what they mean in a
+ * plain call of the same collective, each segment with slices of its own. Empty ones are allowed.
+ * No recv may overlap another segment's send or recv; several segments may send the same. */
+typedef struct pl_segment {
+    const void *send;
+    void *recv;
+    int64_t count;
+    pl_dtype dtype;
+} pl_segment;
+
 typedef struct pl_call {
     pl_collective collective;
     pl_dtype dtype;
@@ -83,6 +103,12 @@ typedef struct pl_call {
     int root;                                 /* PL_BROADCAST: index in the group */
     const pl_transfer *transfers;             /* PL_SEND_RECEIVE */
     int transfer_count;
+    int segment_count;
+    /* PL_ALL_GATHER, PL_REDUCE_SCATTER, PL_ALL_REDUCE, PL_ALL_TO_ALL, PL_BROADCAST: when
+     * segment_count is above 0, these are moved, all with the call's reduction and root, and send,
+     * recv, count and dtype above are NULL and 0. 0 is the plain form; segments is then ignored.
+     * Borrowed like the buffers, the array too. */
+    const pl_segment *segments;
 } pl_call;
 
 typedef struct pl_process_group pl_process_group;
@@ -109,8 +135,9 @@ struct pl_process_group {
 };
 
 /* Start CALL. Not blocking, except that a backend may do all the work at once. Checks the
- * arguments that can be checked alone: PL_INTERNAL for counts below 0, missing buffers, a
- * reduction where none belongs, an average of integers. The call structure is copied, what it
+ * arguments that can be checked alone: PL_INTERNAL for counts below 0, missing buffers, buffers
+ * that overlap, a reduction where none belongs, an average of integers (in any segment), segments
+ * where none belong or beside buffers of the call's own. The call structure is copied, what it
  * points to is borrowed until wait returns. */
 pl_status pl_process_group_start(pl_process_group *group, const pl_call *call,
                                  pl_request *request_out);

@@ -6,9 +6,9 @@
 
 #include "common/dtype_convert.h"
 
-static const char *source(const pl_posted_call *posted, int64_t offset, size_t bytes)
+static const char *source(const pl_posted_call *posted, int segment, int64_t offset, size_t bytes)
 {
-    return (const char *)posted->call.send + (size_t)offset * bytes;
+    return (const char *)posted->segments[segment].send + (size_t)offset * bytes;
 }
 
 #define AS_IS(x)          (x)
@@ -19,30 +19,30 @@ static const char *source(const pl_posted_call *posted, int64_t offset, size_t b
 
 /* Define NAME, which reduces elements of type ELEMENT in type TOTAL. */
 #define DEFINE_INTEGER(NAME, ELEMENT, COMBINE)                                                     \
-    static void NAME(void *result, const pl_posted_call *posted, int64_t size, int64_t offset,     \
-                     int count)                                                                    \
+    static void NAME(void *result, const pl_posted_call *posted, int64_t size, int segment,        \
+                     int64_t offset, int count)                                                    \
     {                                                                                              \
         ELEMENT total[PL_REDUCE_BLOCK], piece[PL_REDUCE_BLOCK];                                    \
         const size_t bytes = (size_t)count * sizeof *piece;                                        \
-        memcpy(total, source(posted, offset, sizeof *piece), bytes);                               \
+        memcpy(total, source(posted, segment, offset, sizeof *piece), bytes);                               \
         for (int64_t member = 1; member < size; ++member) {                                        \
-            memcpy(piece, source(posted + member, offset, sizeof *piece), bytes);                  \
+            memcpy(piece, source(posted + member, segment, offset, sizeof *piece), bytes);                  \
             for (int i = 0; i < count; ++i) total[i] = COMBINE(total[i], piece[i]);                \
         }                                                                                          \
         memcpy(result, total, bytes);                                                              \
     }
 
 #define DEFINE_FLOAT(NAME, ELEMENT, TOTAL, LOAD, COMBINE, STORE)                                   \
-    static void NAME(void *result, const pl_posted_call *posted, int64_t size, int64_t offset,     \
-                     int count)                                                                    \
+    static void NAME(void *result, const pl_posted_call *posted, int64_t size, int segment,        \
+                     int64_t offset, int count)                                                    \
     {                                                                                              \
         TOTAL total[PL_REDUCE_BLOCK];                                                              \
         ELEMENT piece[PL_REDUCE_BLOCK];                                                            \
         const size_t bytes = (size_t)count * sizeof *piece;                                        \
-        memcpy(piece, source(posted, offset, sizeof *piece), bytes);                               \
+        memcpy(piece, source(posted, segment, offset, sizeof *piece), bytes);                               \
         for (int i = 0; i < count; ++i) total[i] = LOAD(piece[i]);                                 \
         for (int64_t member = 1; member < size; ++member) {                                        \
-            memcpy(piece, source(posted + member, offset, sizeof *piece), bytes);                  \
+            memcpy(piece, source(posted + member, segment, offset, sizeof *piece), bytes);                  \
             for (int i = 0; i < count; ++i) total[i] = COMBINE(total[i], LOAD(piece[i]));          \
         }                                                                                          \
         if (posted->call.reduction == PL_REDUCTION_AVERAGE)                                        \
@@ -76,15 +76,15 @@ static const pl_reducer maxima[PL_DTYPE_COUNT] = {
     [PL_U8] = max_u8,     [PL_I32] = max_i32,   [PL_I64] = max_i64,  [PL_BF16] = max_bf16,
     [PL_FP16] = max_fp16, [PL_FP32] = max_fp32, [PL_FP64] = max_fp64};
 
-void pl_reduce_elements(void *result, const pl_posted_call *posted, int64_t size, int64_t offset,
-                        int count)
+void pl_reduce_elements(void *result, const pl_posted_call *posted, int64_t size, int segment,
+                        int64_t offset, int count)
 {
-    const pl_call *call = &posted->call;
-    size_t bytes = (size_t)pl_dtype_bytes(call->dtype);
+    const pl_dtype dtype = posted->segments[segment].dtype;
+    size_t bytes = (size_t)pl_dtype_bytes(dtype);
     if (size == 1) {
-        memcpy(result, source(posted, offset, bytes), (size_t)count * bytes);
+        memcpy(result, source(posted, segment, offset, bytes), (size_t)count * bytes);
         return;
     }
-    const pl_reducer *reducers = call->reduction == PL_REDUCTION_MAX ? maxima : sums;
-    reducers[call->dtype](result, posted, size, offset, count);
+    const pl_reducer *reducers = posted->call.reduction == PL_REDUCTION_MAX ? maxima : sums;
+    reducers[dtype](result, posted, size, segment, offset, count);
 }

@@ -72,12 +72,18 @@ static void count_gather(pl_counts *counts, const pl_section *section, size_t nu
     counts->by_part[part].unused += !used;
 }
 
-/* Rows that a rank sends with balanced routing: all tokens * k, the own owner's share left out. */
-static int64_t rows_sent(const pl_plan *plan)
+/* What a rank sends in an exchange, its own part left out: of rows that routing decides, those of
+ * balanced routing; of a gather or reduction, one share for each of the others. */
+static void add_exchange(int64_t *sum, const pl_plan *plan, const pl_entry *entry)
 {
-    int64_t ep = plan->layout.ep;
-    int64_t tokens = plan->settings.shape.sequence * plan->settings.shape.micro_batch;
-    return tokens * plan->model.num_experts_per_tok / ep * (ep - 1);
+    int64_t ep = plan->layout.ep, rows = 0;
+    if (entry->rows != PL_ROWS_EXCHANGED) {
+        add(sum, entry->bytes / ep, ep - 1);
+        return;
+    }
+    add(&rows, plan->settings.shape.sequence * plan->settings.shape.micro_batch,
+        plan->model.num_experts_per_tok);
+    add(sum, entry->bytes, rows / ep * (ep - 1));
 }
 
 void pl_count_section(pl_counts *out, const pl_plan *plan, const pl_section *section)
@@ -100,8 +106,7 @@ void pl_count_section(pl_counts *out, const pl_plan *plan, const pl_section *sec
         case PL_OP_SHARE_ROUTES:
         case PL_OP_EXCHANGE_COUNTS:
             ++counts.exchanges;
-            add(&counts.exchange_bytes, entry->bytes,
-                entry->rows == PL_ROWS_EXCHANGED ? rows_sent(plan) : 1);
+            add_exchange(&counts.exchange_bytes, plan, entry);
             break;
         case PL_OP_CONTROL: counts.others += entry->group != PL_GROUP_NONE; break;
         case PL_OP_CAST: counts.casts += 1; break;

@@ -56,6 +56,7 @@ typedef struct pl_expected_part {
     int64_t shards;              /* size of its shard group */
     int64_t trained, frozen;     /* padded elements of one shard */
     int64_t wire_bytes;          /* of one shard */
+    pl_dtype wire;               /* type it travels in; u8 when frozen and trained ones differ */
     int64_t whole, whole_frozen; /* elements held whole */
     bool cast;                   /* some tensor travels in another type than it computes in */
     bool sharded_attention, whole_attention; /* its first module has trained tensors, held so */

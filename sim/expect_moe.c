@@ -18,7 +18,10 @@ void pl_expect_route_entry(const query *q)
         if (forward) writes(q, PL_BUF_ROUTE);
         if (forward && q->exchanges && q->all_to_all) writes(q, PL_BUF_COUNTS);
         if (saves(q) && runs_back) writes(q, PL_BUF_SAVE_ROUTE);
-        if (forward && balance_counts(q)) writes_one(q, PL_BUF_BALANCE);
+        if (forward && balance_counts(q)) {
+            writes_one(q, PL_BUF_BALANCE);
+            writes_one(q, PL_BUF_BALANCE_SCORES);
+        }
     } else if (runs_back && backward_is(q, inputs, trains_feed(part))) {
         static const pl_buffer_kind needed[] = {PL_BUF_ATTENDED, PL_BUF_NORMED,   PL_BUF_SAVE_ROUTE,
                                                 PL_BUF_ROUTE,    PL_BUF_D_NORMED, PL_BUF_D_ROUTE};

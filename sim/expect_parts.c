@@ -43,6 +43,18 @@ static void add_tensor(pl_expected_parts *parts, const pl_plan *plan,
     if (!tensor->frozen) *(second ? &part->sharded_feed : &part->sharded_attention) = true;
 }
 
+/* Trained tensors travel in the wire's type, frozen ones as they are stored. */
+static void set_wire(pl_expected_part *part, const pl_plan *plan)
+{
+    pl_dtype trained = plan->settings.precision.gather, frozen = plan->model.stored_dtype;
+    if (part->frozen == 0)
+        part->wire = trained;
+    else if (part->trained == 0)
+        part->wire = frozen;
+    else
+        part->wire = trained == frozen ? trained : PL_U8;
+}
+
 static int32_t place_of_first_trained(const pl_plan *plan)
 {
     int32_t first = INT32_MAX;
@@ -78,6 +90,13 @@ pl_status pl_expected_parts_make(pl_expected_parts *out, const pl_plan *plan,
     for (int64_t i = 0; i < plan->model.tensor_count; ++i)
         add_tensor(&parts, plan, groups, &plan->model.tensors[i]);
     parts.tied = !parts.head.exists;
+    set_wire(&parts.embedding, plan);
+    set_wire(&parts.norm, plan);
+    set_wire(&parts.head, plan);
+    for (size_t i = 0; i < layers; ++i) {
+        set_wire(&parts.layer[i], plan);
+        set_wire(&parts.experts[i], plan);
+    }
     parts.first_trained = place_of_first_trained(plan);
     *out = parts;
     return PL_OK;

@@ -64,18 +64,17 @@ static bool part_size(const pl_sim_world *world, const numbers *n, const pl_buff
 {
     const pl_expected_part *p =
         pl_expected_part_of(&world->parts, (pl_subject)buffer->subject, buffer->layer);
-    bool only_frozen = p->trained == 0 && p->frozen > 0;
-    pl_dtype wire = only_frozen ? world->plan->model.stored_dtype : n->wire;
+    pl_dtype stored = world->plan->model.stored_dtype;
     int64_t gradient = pl_dtype_bytes(n->gradient);
     if (!p->exists) return false;
     *dtype = PL_FP32;
     switch ((pl_buffer_kind)buffer->kind) {
     case PL_BUF_PARAMETER:
-        *dtype = wire;
+        *dtype = p->wire;
         *bytes = p->wire_bytes;
         break;
     case PL_BUF_WIRE:
-        *dtype = wire;
+        *dtype = p->wire;
         *bytes = p->wire_bytes * p->shards;
         break;
     case PL_BUF_FULL:
@@ -86,7 +85,10 @@ static bool part_size(const pl_sim_world *world, const numbers *n, const pl_buff
     case PL_BUF_ADAM_M:
     case PL_BUF_ADAM_V:
     case PL_BUF_GRADIENT: *bytes = p->trained * 4; break;
-    case PL_BUF_INITIAL: *bytes = (p->trained + p->frozen) * 4; break;
+    case PL_BUF_INITIAL:
+        *bytes = p->trained * 4 + p->frozen * pl_dtype_bytes(stored);
+        if (p->frozen > 0 && stored != PL_FP32) *dtype = p->trained > 0 ? PL_U8 : stored;
+        break;
     case PL_BUF_GRADIENT_SUM: *bytes = p->trained * p->shards * 4; break;
     case PL_BUF_GRADIENT_WIRE:
         *dtype = n->gradient;
@@ -158,7 +160,8 @@ static int64_t other_size(const pl_sim_world *world, const numbers *n, const pl_
     int64_t moe = 0;
     for (int32_t i = 0; i < world->parts.layers; ++i) moe += pl_expect_moe(world, i);
     bool by_sequence = world->plan->settings.balance == PL_BALANCE_SEQUENCE;
-    int64_t counts = moe * n->experts * (by_sequence ? n->sequences : 1) * 8;
+    int64_t numbers_each = moe * n->experts * (by_sequence ? n->sequences : 1);
+    int64_t counts = numbers_each * 8;
     *dtype = PL_I64;
     switch ((pl_buffer_kind)buffer->kind) {
     case PL_BUF_TOKENS:
@@ -166,10 +169,11 @@ static int64_t other_size(const pl_sim_world *world, const numbers *n, const pl_
     case PL_BUF_FINAL:
     case PL_BUF_D_FINAL: *dtype = n->compute; return n->tokens * n->hidden * n->element;
     case PL_BUF_BATCH: *dtype = PL_I32; return n->rounds * n->micro_batches * n->tokens * 2 * 4;
-    case PL_BUF_TOKEN_COUNT:
-    case PL_BUF_FLAGS: return 8;
+    case PL_BUF_TOKEN_COUNT: return 8;
+    case PL_BUF_FLAGS: return 4 * 8;
     case PL_BUF_BALANCE: return counts * n->micro_batches;
     case PL_BUF_BALANCE_TOTAL: return counts;
+    case PL_BUF_BALANCE_SCORES: *dtype = PL_FP32; return numbers_each * 4 * n->micro_batches;
     case PL_BUF_LOSS_SUM: *dtype = PL_FP64; return 2 * 8;
     case PL_BUF_CLIP: *dtype = PL_FP64; return 3 * 8;
     default: *dtype = PL_FP64; return 8;

@@ -41,12 +41,21 @@ static bool ordinal_of_unit(const query *q)
                                      q->name->subject == PL_SUBJECT_EMBEDDING);
 }
 
+/* One type where all of the unit travels in one, else bytes. */
+static pl_dtype wire_of_unit(const query *q, const pl_expected_part *part)
+{
+    if (!brings_experts(q)) return part->wire;
+    const pl_expected_part *experts = &q->parts->experts[q->name->layer];
+    if (part->wire_bytes == 0) return experts->wire;
+    return experts->wire_bytes == 0 || experts->wire == part->wire ? part->wire : PL_U8;
+}
+
 void pl_expect_gather_entry(const query *q)
 {
     const pl_expected_part *part =
         pl_expected_part_of(q->parts, (pl_subject)q->name->subject, q->name->layer);
     if (!leads_unit(q) || !pass_of_unit(q) || part->shards == 1 || !ordinal_of_unit(q)) return;
-    among(q, shard_role(q), PL_REDUCTION_NONE, q->settings->precision.gather);
+    among(q, shard_role(q), PL_REDUCTION_NONE, wire_of_unit(q, part));
     q->out->free = true;
     gather_part(q, (pl_subject)q->name->subject);
     if (brings_experts(q)) gather_part(q, PL_SUBJECT_EXPERTS);

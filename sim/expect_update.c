@@ -77,6 +77,7 @@ void pl_expect_balance_entry(const query *q)
     if (!balance_counts(q) || !pass_is(q, PL_PASS_NONE)) return;
     on(q, PL_STREAM_COMPUTE);
     reads_one(q, PL_BUF_BALANCE);
+    reads_one(q, PL_BUF_BALANCE_SCORES);
     writes_one(q, PL_BUF_BALANCE);
     writes_one(q, PL_BUF_LOSS_SUM);
     if (q->settings->balance == PL_BALANCE_GLOBAL_BATCH) writes_one(q, PL_BUF_BALANCE_TOTAL);

@@ -20,19 +20,20 @@ static uint64_t residue(int64_t value)
 }
 
 /* A pl_reducer: like pl_reduce_elements but for sums of PL_I64. */
-static void reduce_modulo(void *result, const pl_posted_call *posted, int64_t size, int64_t offset,
-                          int count)
+static void reduce_modulo(void *result, const pl_posted_call *posted, int64_t size, int segment,
+                          int64_t offset, int count)
 {
-    uint64_t total[PL_REDUCE_BLOCK] = {0};
+    uint64_t total[PL_REDUCE_BLOCK];
     int64_t piece[PL_REDUCE_BLOCK];
-    if (posted->call.dtype != PL_I64 || posted->call.reduction != PL_REDUCTION_SUM) {
-        pl_reduce_elements(result, posted, size, offset, count);
+    if (posted->segments[segment].dtype != PL_I64 || posted->call.reduction != PL_REDUCTION_SUM) {
+        pl_reduce_elements(result, posted, size, segment, offset, count);
         return;
     }
     const size_t bytes = (size_t)count * sizeof *piece;
+    memset(total, 0, bytes);
     for (int64_t member = 0; member < size; ++member) {
-        memcpy(piece, (const char *)posted[member].call.send + (size_t)offset * sizeof *piece,
-               bytes);
+        const char *sent = posted[member].segments[segment].send;
+        memcpy(piece, sent + (size_t)offset * sizeof *piece, bytes);
         for (int i = 0; i < count; ++i) {
             total[i] += residue(piece[i]);
             if (total[i] >= (uint64_t)PL_FAKE_PRIME) total[i] -= (uint64_t)PL_FAKE_PRIME;
@@ -41,16 +42,26 @@ static void reduce_modulo(void *result, const pl_posted_call *posted, int64_t si
     memcpy(result, total, bytes);
 }
 
-static pl_status check_dtype(const pl_process_group *group, const pl_call *call)
+static bool is_integer(pl_dtype dtype)
 {
-    if (call->collective == PL_BARRIER || call->dtype == PL_I64 || call->dtype == PL_I32 ||
-        call->dtype == PL_U8)
-        return PL_OK;
+    return dtype == PL_I64 || dtype == PL_I32 || dtype == PL_U8;
+}
+
+static pl_status check_dtypes(const pl_process_group *group, const pl_call *call)
+{
+    pl_segment plain;
+    const pl_segment *segments = NULL;
+    int count = pl_call_segments(call, &plain, &segments), i = 0;
+    if (call->collective == PL_BARRIER) return PL_OK;
+    while (i < count && is_integer(segments[i].dtype)) ++i;
+    if (i == count) return PL_OK;
     pl_text text = {0};
     pl_text_add(&text, "rank %" PRId64 " started ", group->rank);
     pl_call_print(&text, call);
     pl_text_add_string(&text, " in ");
     pl_group_print(&text, group->role, &group->members);
+    if (call->segment_count > 0)
+        pl_text_add(&text, ", segment %d of %s", i, pl_dtype_name(segments[i].dtype));
     pl_text_add_string(&text, ": backend fake carries integers only: i64, i32, u8");
     return pl_fail_with_text(PL_UNSUPPORTED, &text);
 }
@@ -59,7 +70,7 @@ static pl_status fake_start(pl_process_group *group, const pl_call *call, pl_req
 {
     pl_group_handle *handle = (pl_group_handle *)group;
     pl_group_shared *shared = handle->shared;
-    PL_TRY(check_dtype(group, call));
+    PL_TRY(check_dtypes(group, call));
     PL_TRY(pl_group_post(handle, call, request_out));
     pl_call_part part;
     while (pl_group_take_part(shared, &part)) {

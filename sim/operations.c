@@ -52,9 +52,9 @@ static const pl_operation_facts facts[PL_OPERATION_COUNT] = {
                      PL_STREAM_COMPUTE,
                      WEIGHTS | GRADIENTS | BIT(ATTENDED) | BIT(ROUTE) | BIT(NORMED) |
                          BIT(SAVE_ROUTE) | BIT(D_NORMED) | BIT(D_ROUTE) | BIT(D_ATTENDED) |
-                         BIT(BALANCE) | BIT(TOKEN_COUNT),
+                         BIT(BALANCE) | BIT(BALANCE_SCORES) | BIT(TOKEN_COUNT),
                      GRADIENTS | BIT(NORMED) | BIT(ROUTE) | BIT(COUNTS) | BIT(SAVE_ROUTE) |
-                         BIT(BALANCE) | BIT(D_ATTENDED)},
+                         BIT(BALANCE) | BIT(BALANCE_SCORES) | BIT(D_ATTENDED)},
     [PL_OP_EXCHANGE_COUNTS] = {"all-to-all of the rows that each rank is to expect",
                                PL_STREAM_COMMUNICATION, BIT(COUNTS), BIT(COUNTS_IN)},
     [PL_OP_BIND] = {"wait for the counts and fix the sizes that routing decided: C, R",
@@ -90,7 +90,7 @@ static const pl_operation_facts facts[PL_OPERATION_COUNT] = {
                     WEIGHTS | GRADIENTS | BIT(FINAL) | BIT(LABELS) | BIT(LOSS_SUM),
                     GRADIENTS | BIT(D_FINAL) | BIT(LOSS_SUM)},
     [PL_OP_BALANCE] = {"load-balance loss from the reduced counts", PL_STREAM_COMPUTE,
-                       BIT(BALANCE) | BIT(BALANCE_TOTAL) | BIT(LOSS_SUM),
+                       BIT(BALANCE) | BIT(BALANCE_TOTAL) | BIT(BALANCE_SCORES) | BIT(LOSS_SUM),
                        BIT(BALANCE) | BIT(BALANCE_TOTAL) | BIT(LOSS_SUM)},
     [PL_OP_ALL_REDUCE] = {"all-reduce of gradients over replicas, of counts or of sums; the "
                           "subject says which",

@@ -45,6 +45,7 @@ static const char *difference(const pl_entry *a, const pl_entry *b)
     if (a->bytes != b->bytes || a->rows != b->rows) return "another size";
     if (a->wire != b->wire) return "another element type";
     if (a->reduction != b->reduction) return "another reduction";
+    if (a->peer != b->peer) return "another peer";
     return NULL;
 }
 

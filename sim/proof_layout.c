@@ -134,7 +134,43 @@ static void check_elements(const pl_sim_world *world, pl_verdict *verdict, pl_pr
     }
 }
 
-/* Of each section one rank is walked; that the others count the same is checked by sums. */
+/* Rows of a tensor that a rank holds, times its columns. */
+static int64_t held(const pl_sim_world *world, const pl_tensor *tensor, int64_t rank)
+{
+    int64_t begin = 0, end = 0;
+    pl_expected_rows(&world->groups, &world->plan->layout, tensor, rank, &begin, &end);
+    return (end - begin) * tensor->cols;
+}
+
+/* Ranks that share a section hold equally much of what its entries count: what is right for one of
+ * them is right for all. Start counts every part by itself (tensors of a part stand together), a
+ * step all that is trained. */
+static void check_alike(const pl_sim_world *world, pl_verdict *verdict, pl_program program,
+                        int64_t rank)
+{
+    const pl_model *model = &world->plan->model;
+    const pl_section *section = world->section[program][rank];
+    int64_t first = pl_section_first_rank(section), difference = 0;
+    for (int64_t i = 0; i < model->tensor_count && rank != first; ++i) {
+        const pl_tensor *tensor = &model->tensors[i], *next = tensor + 1;
+        bool last = i + 1 == model->tensor_count;
+        bool ends_part = last || next->layer != tensor->layer || tensor->layer < 0 ||
+                         (next->role == PL_TENSOR_ROUTED) != (tensor->role == PL_TENSOR_ROUTED);
+        if (program == PL_PROGRAM_START || !tensor->frozen)
+            difference += held(world, tensor, rank) - held(world, tensor, first);
+        ++verdict->checked;
+        if (!(program == PL_PROGRAM_START ? ends_part : last) || difference == 0) continue;
+        pl_text name = {0};
+        print_tensor(&name, tensor);
+        pl_verdict_fail(verdict, rank, program, section, NULL,
+                        "holds %+" PRId64 " elements against rank %" PRId64
+                        ", whose plan it shares (counted up to %s)",
+                        difference, first, pl_text_string(&name));
+        pl_verdict_free_text(verdict, &name);
+        return;
+    }
+}
+
 static void check_all_elements(const pl_sim_world *world, pl_verdict *verdict)
 {
     for (int program = 0; program < PL_PROGRAM_COUNT; ++program) {
@@ -145,17 +181,8 @@ static void check_all_elements(const pl_sim_world *world, pl_verdict *verdict)
             int64_t trained = pl_expected_trained_elements(world->plan, &world->groups, rank);
             check_elements(world, verdict, (pl_program)program, section, rank, trained);
         }
-        for (int64_t rank = 0; world->section[program] && rank < world->ranks; ++rank) {
-            const pl_section *section = world->section[program][rank];
-            int64_t first = pl_section_first_rank(section);
-            if (rank == first) continue;
-            if (pl_expected_trained_elements(world->plan, &world->groups, rank) !=
-                pl_expected_trained_elements(world->plan, &world->groups, first))
-                pl_verdict_fail(verdict, rank, (pl_program)program, section, NULL,
-                                "holds another number of elements than rank %" PRId64
-                                ", whose plan it shares",
-                                first);
-        }
+        for (int64_t rank = 0; world->section[program] && rank < world->ranks; ++rank)
+            check_alike(world, verdict, (pl_program)program, rank);
     }
 }
 

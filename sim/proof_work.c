@@ -230,6 +230,7 @@ static void check_attributes(const work *w, const pl_entry *entry,
     pl_text must = {0};
     if (entry->stream != (uint8_t)expected->stream)
         fail(w, entry, "must run on stream", pl_stream_name(expected->stream));
+    if (entry->peer != -1) fail(w, entry, "must not name", "a peer: all members take part");
     if (entry->predicate != (uint8_t)expected->predicate)
         fail(w, entry, "must act",
              expected->predicate == PL_IF_UPDATE

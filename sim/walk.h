@@ -32,7 +32,7 @@ enum {
     PL_RANDOM_OWNER,      /* (index): what goes to, or is computed by, an owner of experts */
     PL_RANDOM_SQUARES,    /* (part, owner, shard): sums of squares */
     PL_RANDOM_BALANCE,    /* (rank, layer, round and micro-batch): expert counts */
-    PL_RANDOM_LOSS,       /* (rank, round): a rank's share of the load-balance loss */
+    PL_RANDOM_LOSS,       /* the same: the scores that the load-balance loss is made of */
     PL_RANDOM_MODULE      /* (module): multiples by which modules' gradients differ */
 };
 

@@ -271,14 +271,14 @@ static pl_value all_squares(const pl_sim_world *world, pl_buffer_kind kind)
     return sum;
 }
 
-static pl_value rank_counts(const pl_sim_world *world, int64_t round, int64_t rank)
+/* What the routes of a rank add to the counts, or to the scores (FAMILY), in one round. */
+static pl_value rank_counts(const pl_sim_world *world, uint64_t family, int64_t round, int64_t rank)
 {
     int64_t m = world->plan->settings.shape.intra_layer;
     pl_value sum = 0;
     for (int32_t layer = 0; layer < world->parts.layers; ++layer)
         for (int64_t mb = 0; mb < m && pl_expect_moe(world, layer); ++mb)
-            sum =
-                pl_value_add(sum, pl_value_random(PL_RANDOM_BALANCE, rank, layer, round * m + mb));
+            sum = pl_value_add(sum, pl_value_random(family, rank, layer, round * m + mb));
     return sum;
 }
 
@@ -297,7 +297,7 @@ static void sum_balance(pl_walk_expected *e)
     for (int64_t rank = 0; rank < world->ranks; ++rank) {
         for (int64_t round = 0; round < rounds; ++round) {
             pl_value *sum = &e->balance[place[rank].group * rounds + round];
-            *sum = pl_value_add(*sum, rank_counts(world, round, rank));
+            *sum = pl_value_add(*sum, rank_counts(world, PL_RANDOM_BALANCE, round, rank));
         }
     }
     int64_t groups = world->ranks / world->groups.size[balance_role(world)];
@@ -321,7 +321,7 @@ static void sum_losses(pl_walk_expected *e)
         pl_value *sum = &e->loss[world->groups.place[PL_GROUP_STAGE][rank].group];
         *sum = pl_value_add(*sum, e->token_sum[rank]);
         for (int64_t round = 0; round < world->plan->settings.shape.rounds && balance; ++round)
-            *sum = pl_value_add(*sum, pl_value_random(PL_RANDOM_LOSS, rank, round, 0));
+            *sum = pl_value_add(*sum, rank_counts(world, PL_RANDOM_LOSS, round, rank));
     }
 }
 

@@ -146,9 +146,11 @@ static void compute_route(const act *a)
 {
     const pl_entry_name *n = &a->entry->name;
     int64_t m = a->walk->world->plan->settings.shape.intra_layer;
-    if (n->pass == PL_PASS_FORWARD)
-        put(a, PL_BUF_BALANCE,
-            pl_value_random(PL_RANDOM_BALANCE, a->rank, n->layer, n->round * m + n->micro_batch));
+    int64_t step = n->round * m + n->micro_batch;
+    if (n->pass == PL_PASS_FORWARD) {
+        put(a, PL_BUF_BALANCE, pl_value_random(PL_RANDOM_BALANCE, a->rank, n->layer, step));
+        put(a, PL_BUF_BALANCE_SCORES, pl_value_random(PL_RANDOM_LOSS, a->rank, n->layer, step));
+    }
     if (!is_backward(a)) return;
     check_counts(a);
     check_total(a);
@@ -364,7 +366,7 @@ static void compute_balance(const act *a)
     for (uint32_t i = 0; i < a->entry->use_count && running; ++i)
         if (buffer_of(a, i)->kind == PL_BUF_BALANCE_TOTAL) set(a, PL_BUF_BALANCE, *value_of(a, i));
     check_counts(a);
-    put(a, PL_BUF_LOSS_SUM, pl_value_random(PL_RANDOM_LOSS, a->rank, a->entry->name.round, 0));
+    put(a, PL_BUF_LOSS_SUM, get(a, PL_BUF_BALANCE_SCORES));
 }
 
 static void check_loss(const act *a)

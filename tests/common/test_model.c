@@ -263,7 +263,7 @@ static void tensors_stand_in_forward_order(void **state)
     pl_model model;
     pl_text text = {0};
     assert_ok(pl_model_open(&model, "testdata/hf-configs/qwen3-moe-dense-first/config.json"));
-    assert_string_equal(model.name, "config");
+    assert_string_equal(model.name, "qwen3-moe-dense-first");
     assert_int_equal(model.tensor_count, 1 + 11 + 2 * 12 + 2);
     for (int i = 0; i < NAMES; ++i)
         assert_string_equal(name_of(&text, &model.tensors[i]), names[i]);

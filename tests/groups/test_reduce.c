@@ -75,13 +75,21 @@ static void test_rounding(void **state)
 static void reduce(pl_dtype dtype, pl_reduction reduction, const void *const *inputs, int members,
                    int count, void *result)
 {
-    pl_posted_call posted[4] = {{.state = PL_CALL_POSTED}};
+    pl_posted_call posted[4];
+    pl_entry_name name = pl_entry_name_make(PL_OP_REDUCE, PL_SUBJECT_HEAD);
+    /* In the second segment: the first one, of another type, must not be looked at. */
+    pl_segment segments[4][2] = {{{0}}};
     for (int i = 0; i < members; ++i) {
-        posted[i].call.dtype = dtype;
-        posted[i].call.reduction = reduction;
-        posted[i].call.send = inputs[i];
+        segments[i][0].dtype = dtype == PL_U8 ? PL_FP64 : PL_U8;
+        segments[i][1] = (pl_segment){.send = inputs[i], .count = count, .dtype = dtype};
+        pl_call call = {.collective = PL_ALL_REDUCE,
+                        .reduction = reduction,
+                        .name = &name,
+                        .segments = segments[i],
+                        .segment_count = 2};
+        pl_call_put(&posted[i], &call);
     }
-    pl_reduce_elements(result, posted, members, 0, count);
+    pl_reduce_elements(result, posted, members, 1, 0, count);
 }
 
 static void test_integers_wrap(void **state)

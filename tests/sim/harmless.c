@@ -222,7 +222,7 @@ static bool is_sum(pl_buffer_kind kind)
 {
     return kind == PL_BUF_GRADIENT_SUM || kind == PL_BUF_GRADIENT ||
            kind == PL_BUF_IGNORED_GRADIENT || kind == PL_BUF_BALANCE || kind == PL_BUF_LOSS_SUM ||
-           kind == PL_BUF_BALANCE_TOTAL;
+           kind == PL_BUF_BALANCE_TOTAL || kind == PL_BUF_BALANCE_SCORES;
 }
 
 enum { ORDER_KEPT = 0, ORDER_SUMS = 1, ORDER_SCALED = 2, ORDER_GATHERED = 4, ORDER_BROKEN = 8 };

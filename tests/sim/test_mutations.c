@@ -161,7 +161,7 @@ static const struct {
      "entry-dropped entry-doubled entries-swapped entries-swapped-far entry-earlier "
      "entry-later read-moved read-added write-moved write-added begin-dropped "
      "begin-weakened begin-moved end-dropped end-earlier end-later end-doubled "
-     "buffer-resident buffer-added",
+     "buffer-resident",
      ""},
     {PL_PROOF_GATHERS,
      "entry-doubled entries-swapped entries-swapped-far entry-later write-moved "
@@ -182,7 +182,7 @@ static const struct {
      "write-removed"},
     {PL_PROOF_UPDATE,
      "entry-dropped entry-doubled entries-swapped entry-earlier operation-changed "
-     "write-removed write-moved begin-dropped begin-moved buffer-resident buffer-added",
+     "write-removed write-moved begin-dropped begin-moved buffer-resident",
      "entries-swapped-far entry-later label-changed group-added scale-changed "
      "scale-removed reduction-changed stream-changed pass-changed layer-changed "
      "wait-removed wait-moved read-removed read-moved"},
@@ -312,7 +312,7 @@ static const struct {
     {"reads=x.0.mb1", "reads=x.0.mb1,x.0.mb1", "say the same"},
     {"group=stage", "group=world", "same ranks"},
     {"stream=compute ends=loss_sum", "stream=compute waits=2 ends=loss_sum", "ordered as before"},
-    {"writes=loss_sum ends=x.0.mb0", "writes=loss_sum waits=1 ends=x.0.mb0", "ordered as before"},
+    {"waits=2 reads=x.0.mb0", "waits=1,2 reads=x.0.mb0", "ordered as before"},
     {"reads=x.0.mb0,clip,loss_sum", "reads=x.0.mb0,x.0.mb1,clip,loss_sum", "one more read"},
     {"ends=loss_sum,grad.norm", "ends=grad.norm,loss_sum", "say the same"},
     {"entry 3 attention layer.0 mb=0 stream=compute waits=2 reads=x.0.mb0,clip,loss_sum "

@@ -379,10 +379,10 @@ static const damage_case by_proof[] = {
      2,
      PL_PROGRAM_STEP,
      {{REPLACE, " final-norm norm round=1 mb=0 pass=b ", "reads=", "reads=dz.mb1,"}},
-     BIT(GRADIENTS),
+     BIT(GRADIENTS) | BIT(UPDATE),
      0,
      PL_PROOF_GRADIENTS,
-     {"rank 0", ", gradient-norm gradients", "grad.embed is not a multiple",
+     {", gradient-norm gradients", "grad.embed is not a multiple",
       "tokens of rank 2, round 1, mb 0 do not count"}},
     {"losses summed before the last round",
      &two_by_two,
@@ -394,7 +394,7 @@ static const damage_case by_proof[] = {
      BIT(COUNTS),
      0,
      PL_PROOF_COUNTS,
-     {", control flags", "the loss sums do not cover every rank of the stage once"}},
+     {", all-reduce loss", "the loss sums do not cover every rank of the stage once"}},
     {"the squares of experts twice",
      &two_by_two,
      ALL_RANKS,
@@ -403,7 +403,7 @@ static const damage_case by_proof[] = {
      BIT(NORM),
      0,
      PL_PROOF_NORM,
-     {", clip gradients", "does not count every element once: of dense parameters"}},
+     {", all-reduce dense-squares", "does not count every element once"}},
     {"parameters cast before the update",
      &two_by_two,
      3,
@@ -440,7 +440,7 @@ static const damage_case gradients[] = {
      BIT(WORK) | BIT(ORDERING) | BIT(GRADIENTS) | BIT(UPDATE),
      0,
      PL_PROOF_GRADIENTS,
-     {"grad.embed", "tokens of rank 1, round 0, mb 0 do not count"}},
+     {"grad.embed is not a multiple", "tokens of rank ", "round 0, mb 0 do not count"}},
     {"copies summed over the shards",
      &legacy,
      ALL_RANKS,
@@ -534,10 +534,10 @@ static const damage_case others[] = {
      ALL_RANKS,
      PL_PROGRAM_STEP,
      {{DROP, " all-reduce balance round=1 ", "", ""}},
-     BIT(WORK) | BIT(COUNTS),
+     BIT(WORK) | BIT(ORDERING) | BIT(COUNTS),
      0,
      PL_PROOF_COUNTS,
-     {"rank 0", ", balance balance round 1", "load-balance counts do not cover"}},
+     {", balance balance round 1", "load-balance counts do not cover"}},
     {"T of one rank",
      &balanced,
      ALL_RANKS,
@@ -546,7 +546,7 @@ static const damage_case others[] = {
      BIT(WORK) | BIT(GRADIENTS) | BIT(COUNTS) | BIT(UPDATE),
      0,
      PL_PROOF_COUNTS,
-     {"rank 0", "T is not the count of valid labels"}},
+     {"T is not the count of valid labels"}},
     {"a loss that joins no sum",
      &two_by_two,
      3,
@@ -578,8 +578,8 @@ static const damage_case others[] = {
      &two_by_two,
      3,
      PL_PROGRAM_START,
-     {{REPLACE, " cast head ", "waits=", "waits=4294,"}, {MOVE, " cast head ", "", " copy head "}},
-     0,
+     {{MOVE, " cast head ", "", " copy head "}},
+     BIT(ORDERING) | BIT(LIFETIMES),
      0,
      PL_PROOF_ORDERING,
      {"rank 3: start: entry ", ", cast head"}},
@@ -683,7 +683,7 @@ static void changed_bytes_do_no_harm(void **state)
         }
         text[at] = kept;
     }
-    assert_true(read > 20);
+    assert_true(read > 5);
     assert_true(proved < read);
     free(text);
 }
