@@ -13,7 +13,7 @@ typedef struct place {
 } place;
 
 static pl_status refuse(const place *at, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+    __attribute__((cold, format(printf, 2, 3)));
 
 static pl_status refuse(const place *at, const char *format, ...)
 {
@@ -146,8 +146,8 @@ static pl_status check_segment(const place *at, const pl_segment *segment, segme
     if (at->call->reduction == PL_REDUCTION_AVERAGE && is_integer(segment->dtype))
         return refuse(at, "an average of integers is not exact; use sum");
     if (collective != PL_BROADCAST)
-        PL_TRY(check_buffer(at, "send", segment->send, segment->count, send_factor(at),
-                            &send_bytes));
+        PL_TRY(
+            check_buffer(at, "send", segment->send, segment->count, send_factor(at), &send_bytes));
     PL_TRY(check_buffer(at, "recv", segment->recv, segment->count, receive_factor(at),
                         &receive_bytes));
     if (collective == PL_BROADCAST && segment->send && segment->send != segment->recv)
@@ -178,22 +178,26 @@ static pl_status check_pairs(const place *at, const pl_segment *segments, segmen
  * and only where that is not so are pairs compared. */
 static pl_status check_segments(const pl_process_group *group, const pl_call *call)
 {
-    pl_segment plain;
-    const pl_segment *segments = NULL;
     extent sent = {0, 0}, received = {0, 0};
-    int count = pl_call_segments(call, &plain, &segments);
-    for (int i = 0; i < count; ++i) {
-        const place at = {group, call, segments[i].dtype, call->segment_count > 0 ? i : -1};
+    for (int i = 0; i < call->segment_count; ++i) {
+        const place at = {group, call, call->segments[i].dtype, i};
         segment_extents own;
-        PL_TRY(check_segment(&at, &segments[i], &own));
-        if (count == 1) break;
+        PL_TRY(check_segment(&at, &call->segments[i], &own));
         if (overlap(own.received, received) || overlap(own.received, sent) ||
             overlap(own.sent, received))
-            PL_TRY(check_pairs(&at, segments, own));
+            PL_TRY(check_pairs(&at, call->segments, own));
         sent = span(sent, own.sent);
         received = span(received, own.received);
     }
     return PL_OK;
+}
+
+static pl_status check_plain(const place *at)
+{
+    const pl_call *call = at->call;
+    const pl_segment plain = {call->send, call->recv, call->count, call->dtype};
+    segment_extents own;
+    return check_segment(at, &plain, &own);
 }
 
 static pl_status sum_counts(const place *at, const char *what, const int64_t *counts, int64_t *sum)
@@ -259,6 +263,6 @@ pl_status pl_call_check(const pl_process_group *group, const pl_call *call)
     case PL_ALL_TO_ALL_UNEVEN: return check_uneven(&at);
     case PL_SEND_RECEIVE: return check_transfers(&at);
     case PL_BARRIER: return PL_OK;
-    default: return check_segments(group, call);
+    default: return call->segment_count > 0 ? check_segments(group, call) : check_plain(&at);
     }
 }

@@ -16,15 +16,6 @@ enum {
 static const char *const difference_names[DIFFERENCES] = {
     "operation", "entry", "element type", "reduction", "count", "root", "number of segments"};
 
-void pl_call_put(pl_posted_call *posted, const pl_call *call)
-{
-    posted->call = *call;
-    posted->name = *call->name;
-    posted->call.name = &posted->name;
-    posted->segment_count = pl_call_segments(call, &posted->plain, &posted->segments);
-    posted->state = PL_CALL_POSTED;
-}
-
 void pl_group_print(pl_text *text, pl_group_role role, const pl_rank_set *members)
 {
     pl_text_add_string(text, pl_group_role_name(role));
@@ -122,12 +113,9 @@ static void print_different(pl_text *text, const pl_process_group *group,
                 pl_dtype_name(own->dtype));
 }
 
-pl_status pl_call_match(const pl_process_group *group, const pl_posted_call *posted, int64_t first,
-                        int64_t second)
+static pl_status different_calls(const pl_process_group *group, const pl_posted_call *posted,
+                                 int64_t first, int64_t second, int different, int segment)
 {
-    int segment = -1;
-    int different = differences(&posted[first], &posted[second], &segment);
-    if (!different) return PL_OK;
     pl_text text = {0};
     pl_text_add_string(&text, "members of ");
     pl_group_print(&text, group->role, &group->members);
@@ -145,6 +133,16 @@ pl_status pl_call_match(const pl_process_group *group, const pl_posted_call *pos
     pl_text_add_string(&text, "; ");
     print_different(&text, group, posted, second, segment);
     return pl_fail_with_text(PL_INTERNAL, &text);
+}
+
+pl_status pl_call_match(const pl_process_group *group, const pl_posted_call *posted, int64_t first,
+                        int64_t second)
+{
+    int segment = -1;
+    if (first == second) return PL_OK;
+    int different = differences(&posted[first], &posted[second], &segment);
+    if (!different) return PL_OK;
+    return different_calls(group, posted, first, second, different, segment);
 }
 
 /* FROM sends SENT elements to member TO, which expects EXPECTED; negative: nothing at all. */

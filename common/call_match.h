@@ -48,7 +48,14 @@ static inline int pl_call_segments(const pl_call *call, pl_segment *plain,
 }
 
 /* Make CALL, checked by pl_call_check, what POSTED holds. */
-void pl_call_put(pl_posted_call *posted, const pl_call *call);
+static inline void pl_call_put(pl_posted_call *posted, const pl_call *call)
+{
+    posted->call = *call;
+    posted->name = *call->name;
+    posted->call.name = &posted->name;
+    posted->segment_count = pl_call_segments(call, &posted->plain, &posted->segments);
+    posted->state = PL_CALL_POSTED;
+}
 
 /* Add "all-reduce sum (reduce layer.3 round 0, 128 x fp32)", or "..., 3 segments)". Does not look
  * at segments, which may be gone by then. */

@@ -102,8 +102,8 @@ static void all_to_all(const pl_call_part *part, int segment)
     for (int64_t member = first_member(part); member < end_member(part); ++member) {
         void *recv = segment_of(part, member, segment)->recv;
         for (int64_t from = 0; from < part->size; ++from)
-            copy(recv, from * count, segment_of(part, from, segment)->send, member * count,
-                 count, bytes);
+            copy(recv, from * count, segment_of(part, from, segment)->send, member * count, count,
+                 bytes);
     }
 }
 

@@ -114,8 +114,8 @@ bool pl_subject_parse(pl_subject *subject, int32_t *layer, const char *word)
             continue;
         int64_t number = -1;
         if (has_layer(i) != (word[stem] == '.')) return false;
-        if (has_layer(i) &&
-            (!pl_parse_integer(&number, word + stem + 1) || number < 0 || number > INT32_MAX))
+        if (has_layer(i) && (!pl_parse_integer(&number, word + stem + 1) || number < 0 ||
+                             number > INT32_MAX || (word[stem + 1] == '0' && word[stem + 2])))
             return false;
         *subject = (pl_subject)i;
         *layer = (int32_t)number;

@@ -18,7 +18,7 @@ extern "C" {
 /* Largest size of a config: such numbers still fit 32 bits with a sign. */
 #define PL_MODEL_LARGEST_SIZE INT32_MAX
 /* Bounds what a small file can make pleat allocate. */
-#define PL_MODEL_MOST_LAYERS 100000
+#define PL_MODEL_MOST_LAYERS 4096
 
 /* Every key of TOP is one that FAMILY reads, one that changes nothing, or one of another family
  * with a value that switches it off. Errors: PL_BAD_INPUT with the nearest key, or today's

@@ -37,7 +37,7 @@ static pl_status check_shape(const pl_shape *shape)
  * most 24 entries for a micro-batch and round. */
 static pl_status check_length(const pl_plan *plan)
 {
-    enum { MOST = 1 << 24 };
+    enum { MOST = 1 << 22 };
     const pl_shape *shape = &plan->settings.shape;
     int64_t entries = 0;
     if (__builtin_mul_overflow(shape->rounds * shape->intra_layer,
@@ -79,8 +79,9 @@ static pl_status check_precision(const pl_precision *precision)
     return PL_OK;
 }
 
-static pl_status check_request(const pl_plan *plan)
+pl_status pl_plan_check_header(const pl_plan *plan)
 {
+    enum { MOST_RANKS = 1 << 18 };
     const pl_layout *layout = &plan->layout;
     char notation[PL_LAYOUT_TEXT];
     if (layout->pp > 1 || layout->cp > 1)
@@ -88,6 +89,9 @@ static pl_status check_request(const pl_plan *plan)
                        "%s: plans are made for pp=1 and cp=1 so far, not pp=%" PRId64
                        ", cp=%" PRId64,
                        pl_layout_format(layout, notation), layout->pp, layout->cp);
+    if (layout->world > MOST_RANKS)
+        return PL_FAIL(PL_UNSUPPORTED, "%s: plans are made for at most %d ranks so far",
+                       pl_layout_format(layout, notation), MOST_RANKS);
     PL_TRY(pl_placement_check(layout, &plan->model));
     PL_TRY(check_shape(&plan->settings.shape));
     PL_TRY(check_length(plan));
@@ -323,7 +327,7 @@ pl_status pl_plan_build(pl_plan *out, const pl_plan_request *request)
     pl_plan plan = {0};
     pl_plan_facts facts = {0};
     pl_status status = pl_plan_set_header(&plan, request);
-    if (status == PL_OK) status = check_request(&plan);
+    if (status == PL_OK) status = pl_plan_check_header(&plan);
     if (status == PL_OK)
         status = pl_plan_facts_make(&facts, &plan.model, &plan.layout, &plan.settings);
     if (status == PL_OK) status = emit_programs(&plan, &facts, request);

@@ -115,7 +115,7 @@ static bool parse_index(int32_t *out, const char *word, const char *prefix)
     int64_t number = -1;
     if (strncmp(word, prefix, length) != 0 || !pl_parse_integer(&number, word + length))
         return false;
-    if (number < 0 || number > INT32_MAX) return false;
+    if (number < 0 || number > INT32_MAX || (word[length] == '0' && word[length + 1])) return false;
     *out = (int32_t)number;
     return true;
 }

@@ -192,6 +192,8 @@ void pl_emit_control(pl_builder *builder);
 
 /* Parts of a plan under construction, shared with the reader of plan text. */
 pl_status pl_plan_set_header(pl_plan *plan, const pl_plan_request *request);
+/* What a plan can be for: layout, shape, precision, length; the same for one made and one read. */
+pl_status pl_plan_check_header(const pl_plan *plan);
 pl_status pl_plan_add_section(pl_plan *plan, pl_section **out);
 pl_status pl_section_add_run(pl_section *section, pl_rank_run run);
 

@@ -164,8 +164,21 @@ static pl_status compare_sections(diff *d, int64_t rank, const pl_section *a, co
 }
 
 /* Every pair of sections that have a rank in common is compared once, at their first such rank. */
+static bool has_program(const pl_plan *plan, pl_program program)
+{
+    for (size_t i = 0; i < plan->section_count; ++i)
+        if (plan->sections[i].program == program) return true;
+    return false;
+}
+
 static pl_status compare_programs(diff *d, const pl_plan *a, const pl_plan *b)
 {
+    for (int i = 0; i < PL_PROGRAM_COUNT; ++i) {
+        bool in_a = has_program(a, (pl_program)i), in_b = has_program(b, (pl_program)i);
+        if (in_a == in_b) continue;
+        report(d, in_a ? '-' : '+', "the whole program", pl_program_name((pl_program)i));
+        ++d->count;
+    }
     for (size_t i = 0; i < a->section_count; ++i) {
         for (size_t j = 0; j < b->section_count; ++j) {
             const pl_section *x = &a->sections[i], *y = &b->sections[j];

@@ -26,8 +26,8 @@ typedef struct reader {
     int32_t *buffer_table; /* hash table of buffer numbers, -1 free */
     size_t buffer_table_size;
     int64_t *has_section[PL_PROGRAM_COUNT]; /* line of a rank's section + 1, or 0 */
-    bool seen_model, seen_layout, header_done;
-    bool seen[8]; /* header lines that may stand only once */
+    bool seen_model, header_done;
+    bool seen[5]; /* header lines that must stand once */
     pl_text model;
     char name[PL_MODEL_NAME];
     char **patterns[2];
@@ -264,8 +264,17 @@ static pl_status read_layout(reader *r)
     pl_status status = pl_layout_parse(&r->plan.layout, r->word[1]);
     if (status != PL_OK)
         pl_error_context("%s:%" PRId64 ": in the line 'layout'", r->source, r->line);
-    r->seen_layout = status == PL_OK;
     return status;
+}
+
+/* Header lines that must stand once. */
+static const char *const once[] = {"layout", "policy", "precision", "shape", "objective"};
+
+/* All of a line's COUNT words are there: none is known that is not needed. */
+static pl_status check_words(const reader *r, int count)
+{
+    if (r->words - 1 >= count) return PL_OK;
+    return bad(r, NULL, "'%s' has %d words where it must have %d", r->word[0], r->words - 1, count);
 }
 
 static pl_status read_header_line(reader *r)
@@ -274,11 +283,14 @@ static pl_status read_header_line(reader *r)
                                        "shape", "objective", "keep_fp32", "frozen"};
     const char *key = r->word[0];
     PL_TRY(check_repeats(r, 1));
-    for (size_t i = 2; i < 6; ++i) {
-        if (strcmp(key, keys[i]) != 0) continue;
+    for (size_t i = 0; i < 5; ++i) {
+        if (strcmp(key, once[i]) != 0) continue;
         if (r->seen[i]) return bad(r, NULL, "a second line '%s'", key);
         r->seen[i] = true;
     }
+    if (strcmp(key, "policy") == 0) PL_TRY(check_words(r, 6));
+    if (strcmp(key, "precision") == 0 || strcmp(key, "shape") == 0 || strcmp(key, "objective") == 0)
+        PL_TRY(check_words(r, 4));
     if (strcmp(key, "layout") == 0) return read_layout(r);
     if (strcmp(key, "policy") == 0) return read_policy(r);
     if (strcmp(key, "precision") == 0) return read_precision(r);
@@ -293,10 +305,8 @@ static pl_status read_header_line(reader *r)
 static pl_status finish_header(reader *r)
 {
     if (!r->seen_model) return bad(r, NULL, "no line 'model' before the first section");
-    if (!r->seen_layout) return bad(r, NULL, "no line 'layout' before the first section");
-    if (r->plan.layout.world > 1 << 24)
-        return bad(r, NULL, "plan text is read for at most %d ranks, not %" PRId64, 1 << 24,
-                   r->plan.layout.world);
+    for (size_t i = 0; i < 5; ++i)
+        if (!r->seen[i]) return bad(r, NULL, "no line '%s' before the first section", once[i]);
     pl_model model = {0};
     const char *name = r->name[0] ? r->name : "model";
     PL_TRY(pl_model_parse(&model, pl_text_string(&r->model), r->source, name));
@@ -310,6 +320,9 @@ static pl_status finish_header(reader *r)
     if (status != PL_OK)
         pl_error_context("%s:%" PRId64 ": in the header before this line", r->source, r->line);
     pl_model_free(&model);
+    if (status == PL_OK) status = pl_plan_check_header(&r->plan);
+    if (status != PL_OK && status != PL_NO_MEMORY)
+        pl_error_context("%s: in the header of the plan", r->source);
     for (int i = 0; i < PL_PROGRAM_COUNT && status == PL_OK; ++i)
         status = pl_allocate(&r->has_section[i], (size_t)r->plan.layout.world, sizeof(int64_t),
                              "ranks of a plan");
@@ -490,6 +503,7 @@ static pl_status add_use(reader *r, pl_entry *entry, uint32_t number, uint32_t f
     for (uint32_t i = 0; i < entry->use_count; ++i) {
         pl_use *use = &section->uses[entry->use_first + i];
         if (use->buffer != number) continue;
+        if ((use->flags & flags) == flags) return PL_BAD_INPUT; /* said by the caller */
         use->flags |= flags;
         return PL_OK;
     }
@@ -509,7 +523,9 @@ static pl_status read_uses(reader *r, pl_entry *entry, char *list, uint32_t flag
         if (!pl_buffer_parse(&buffer, item)) return bad_buffer(r, item);
         int32_t number = r->buffer_table_size ? r->buffer_table[buffer_place(r, &buffer)] : -1;
         if (number < 0) return bad(r, item, "no line 'buffer %.60s ...' in this section", item);
-        PL_TRY(add_use(r, entry, (uint32_t)number, flags));
+        pl_status status = add_use(r, entry, (uint32_t)number, flags);
+        if (status == PL_BAD_INPUT) return bad(r, item, "'%.60s' stands here twice", item);
+        PL_TRY(status);
         item = next;
     }
     return PL_OK;
@@ -743,6 +759,13 @@ static pl_status end_section(reader *r)
     for (size_t i = 0; i < section->entry_count; ++i)
         places[i] = (label_place){section->entries[i].label, (int32_t)i};
     qsort(places, section->entry_count, sizeof *places, compare_labels);
+    for (size_t i = 1; i < section->entry_count; ++i) {
+        if (places[i].label != places[i - 1].label) continue;
+        pl_status status =
+            bad(r, NULL, "two entries of this section have the number %" PRIu32, places[i].label);
+        pl_free(places);
+        return status;
+    }
     for (size_t i = 0; i < section->wait_count; ++i)
         if (section->waits[i] != PL_WAIT_MISSING)
             section->waits[i] =

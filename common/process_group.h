@@ -101,14 +101,16 @@ typedef struct pl_call {
     int64_t count;                            /* elements, as said at pl_collective; may be 0 */
     const int64_t *send_counts, *recv_counts; /* PL_ALL_TO_ALL_UNEVEN: [size] each */
     int root;                                 /* PL_BROADCAST: index in the group */
-    const pl_transfer *transfers;             /* PL_SEND_RECEIVE */
     int transfer_count;
     int segment_count;
-    /* PL_ALL_GATHER, PL_REDUCE_SCATTER, PL_ALL_REDUCE, PL_ALL_TO_ALL, PL_BROADCAST: when
-     * segment_count is above 0, these are moved, all with the call's reduction and root, and send,
-     * recv, count and dtype above are NULL and 0. 0 is the plain form; segments is then ignored.
-     * Borrowed like the buffers, the array too. */
-    const pl_segment *segments;
+    union {                           /* one call has one of them */
+        const pl_transfer *transfers; /* PL_SEND_RECEIVE */
+        /* PL_ALL_GATHER, PL_REDUCE_SCATTER, PL_ALL_REDUCE, PL_ALL_TO_ALL, PL_BROADCAST: when
+         * segment_count is above 0, these are moved, all with the call's reduction and root, and
+         * send, recv, count and dtype above are NULL and 0. With 0, the plain form, they are not
+         * looked at. Borrowed like the buffers, the array too. */
+        const pl_segment *segments;
+    };
 } pl_call;
 
 typedef struct pl_process_group pl_process_group;

@@ -24,9 +24,9 @@ static const char *source(const pl_posted_call *posted, int segment, int64_t off
     {                                                                                              \
         ELEMENT total[PL_REDUCE_BLOCK], piece[PL_REDUCE_BLOCK];                                    \
         const size_t bytes = (size_t)count * sizeof *piece;                                        \
-        memcpy(total, source(posted, segment, offset, sizeof *piece), bytes);                               \
+        memcpy(total, source(posted, segment, offset, sizeof *piece), bytes);                      \
         for (int64_t member = 1; member < size; ++member) {                                        \
-            memcpy(piece, source(posted + member, segment, offset, sizeof *piece), bytes);                  \
+            memcpy(piece, source(posted + member, segment, offset, sizeof *piece), bytes);         \
             for (int i = 0; i < count; ++i) total[i] = COMBINE(total[i], piece[i]);                \
         }                                                                                          \
         memcpy(result, total, bytes);                                                              \
@@ -39,10 +39,10 @@ static const char *source(const pl_posted_call *posted, int segment, int64_t off
         TOTAL total[PL_REDUCE_BLOCK];                                                              \
         ELEMENT piece[PL_REDUCE_BLOCK];                                                            \
         const size_t bytes = (size_t)count * sizeof *piece;                                        \
-        memcpy(piece, source(posted, segment, offset, sizeof *piece), bytes);                               \
+        memcpy(piece, source(posted, segment, offset, sizeof *piece), bytes);                      \
         for (int i = 0; i < count; ++i) total[i] = LOAD(piece[i]);                                 \
         for (int64_t member = 1; member < size; ++member) {                                        \
-            memcpy(piece, source(posted + member, segment, offset, sizeof *piece), bytes);                  \
+            memcpy(piece, source(posted + member, segment, offset, sizeof *piece), bytes);         \
             for (int i = 0; i < count; ++i) total[i] = COMBINE(total[i], LOAD(piece[i]));          \
         }                                                                                          \
         if (posted->call.reduction == PL_REDUCTION_AVERAGE)                                        \

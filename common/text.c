@@ -255,6 +255,7 @@ static bool is_wrong_name(int cause)
 
 pl_status pl_read_file(char **bytes_out, size_t *length_out, const char *file, size_t max_bytes)
 {
+    if (!*file) return PL_FAIL(PL_BAD_INPUT, "the name of a file is empty");
     /* Without O_NONBLOCK, opening a FIFO waits for its writer. */
     int descriptor = open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     FILE *stream = descriptor < 0 ? NULL : fdopen(descriptor, "rb");

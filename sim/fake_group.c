@@ -24,18 +24,18 @@ static void reduce_modulo(void *result, const pl_posted_call *posted, int64_t si
                           int64_t offset, int count)
 {
     uint64_t total[PL_REDUCE_BLOCK];
-    int64_t piece[PL_REDUCE_BLOCK];
+    const size_t bytes = (size_t)count * sizeof *total;
     if (posted->segments[segment].dtype != PL_I64 || posted->call.reduction != PL_REDUCTION_SUM) {
         pl_reduce_elements(result, posted, size, segment, offset, count);
         return;
     }
-    const size_t bytes = (size_t)count * sizeof *piece;
     memset(total, 0, bytes);
     for (int64_t member = 0; member < size; ++member) {
         const char *sent = posted[member].segments[segment].send;
-        memcpy(piece, sent + (size_t)offset * sizeof *piece, bytes);
         for (int i = 0; i < count; ++i) {
-            total[i] += residue(piece[i]);
+            int64_t element; /* one by one: most calls have a single one */
+            memcpy(&element, sent + (size_t)(offset + i) * sizeof element, sizeof element);
+            total[i] += residue(element);
             if (total[i] >= (uint64_t)PL_FAKE_PRIME) total[i] -= (uint64_t)PL_FAKE_PRIME;
         }
     }
@@ -47,21 +47,27 @@ static bool is_integer(pl_dtype dtype)
     return dtype == PL_I64 || dtype == PL_I32 || dtype == PL_U8;
 }
 
-static pl_status check_dtypes(const pl_process_group *group, const pl_call *call)
+/* The first segment that is not of integers, or -1. */
+static int find_other(const pl_call *call)
 {
     pl_segment plain;
     const pl_segment *segments = NULL;
-    int count = pl_call_segments(call, &plain, &segments), i = 0;
-    if (call->collective == PL_BARRIER) return PL_OK;
-    while (i < count && is_integer(segments[i].dtype)) ++i;
-    if (i == count) return PL_OK;
+    int count = pl_call_segments(call, &plain, &segments);
+    for (int i = 0; i < count; ++i)
+        if (!is_integer(segments[i].dtype)) return i;
+    return -1;
+}
+
+static pl_status refuse_dtype(const pl_process_group *group, const pl_call *call, int segment)
+{
     pl_text text = {0};
     pl_text_add(&text, "rank %" PRId64 " started ", group->rank);
     pl_call_print(&text, call);
     pl_text_add_string(&text, " in ");
     pl_group_print(&text, group->role, &group->members);
     if (call->segment_count > 0)
-        pl_text_add(&text, ", segment %d of %s", i, pl_dtype_name(segments[i].dtype));
+        pl_text_add(&text, ", segment %d of %s", segment,
+                    pl_dtype_name(call->segments[segment].dtype));
     pl_text_add_string(&text, ": backend fake carries integers only: i64, i32, u8");
     return pl_fail_with_text(PL_UNSUPPORTED, &text);
 }
@@ -70,7 +76,8 @@ static pl_status fake_start(pl_process_group *group, const pl_call *call, pl_req
 {
     pl_group_handle *handle = (pl_group_handle *)group;
     pl_group_shared *shared = handle->shared;
-    PL_TRY(check_dtypes(group, call));
+    int other = call->collective == PL_BARRIER ? -1 : find_other(call);
+    if (other >= 0) return refuse_dtype(group, call, other);
     PL_TRY(pl_group_post(handle, call, request_out));
     pl_call_part part;
     while (pl_group_take_part(shared, &part)) {

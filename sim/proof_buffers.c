@@ -95,8 +95,20 @@ static void check_waits(order *o, int32_t number)
     }
 }
 
+/* A gather runs only when the reshard before it has: else nothing would bound how far a rank
+ * gathers ahead, and the memory of gathered copies. */
+static void check_gather(const order *o, const pl_entry *entry, int32_t reshard)
+{
+    if (entry->name.operation != PL_OP_GATHER || reshard == NONE || is_done(o, reshard)) return;
+    pl_verdict_fail(o->verdict, o->rank, o->section->program, o->section, entry,
+                    "may run before entry %u, a reshard that stands before it: gathered copies "
+                    "have no bound",
+                    o->section->entries[reshard].label);
+}
+
 static void order_section(order *o)
 {
+    int32_t reshard = NONE;
     const pl_section *section = o->section;
     int32_t last[PL_STREAM_COUNT];
     for (int s = 0; s < PL_STREAM_COUNT; ++s) last[s] = NONE;
@@ -110,6 +122,8 @@ static void order_section(order *o)
         for (int s = 0; s < PL_STREAM_COUNT; ++s) o->start.done[s] = NONE;
         if (last[entry->stream] != NONE) o->start = o->clocks[last[entry->stream]];
         check_waits(o, number);
+        check_gather(o, entry, reshard);
+        if (entry->name.operation == PL_OP_RESHARD) reshard = number;
         for (uint32_t i = 0; i < entry->use_count; ++i) check_use(o, entry, &uses[i]);
         for (uint32_t i = 0; i < entry->use_count; ++i) note_use(o, number, &uses[i]);
         o->clocks[number] = o->start;

@@ -108,6 +108,49 @@ static void tally_round(const gathers *g, int64_t round)
     check_round(g);
 }
 
+/* Whether ENTRY computes with a gathered copy; a cast from the wire only prepares one. */
+static bool computes(const gathers *g, const pl_entry *entry, size_t *unit)
+{
+    bool legacy = g->world->plan->layout.kind == PL_LAYOUT_LEGACY;
+    if (entry->name.operation == PL_OP_CAST) return false;
+    for (uint32_t i = 0; i < entry->use_count; ++i) {
+        const pl_use *use = &g->section->uses[entry->use_first + i];
+        const pl_buffer *buffer = &g->section->buffers[use->buffer];
+        if (!(use->flags & PL_USE_READ) || buffer->kind != PL_BUF_FULL) continue;
+        if (buffer->layer >= g->world->parts.layers) continue;
+        bool joined = legacy && buffer->subject == PL_SUBJECT_EXPERTS;
+        *unit = unit_number(g, joined ? PL_SUBJECT_LAYER : buffer->subject, buffer->layer);
+        return true;
+    }
+    return false;
+}
+
+/* A unit is gathered where it is needed, or one unit ahead: at a gather, so many others may be
+ * gathered and not yet computed with. */
+static void check_ahead(const gathers *g)
+{
+    bool next = g->world->plan->settings.policy.prefetch == PL_PREFETCH_NEXT_UNIT;
+    int64_t ahead = 0;
+    size_t unit = 0;
+    memset(g->tally, 0, (3 + 2 * (size_t)g->world->parts.layers) * sizeof *g->tally);
+    for (size_t i = 0; i < g->section->entry_count; ++i) {
+        const pl_entry *entry = &g->section->entries[i];
+        if (entry->name.operation == PL_OP_GATHER && entry->name.subject <= PL_SUBJECT_HEAD &&
+            entry->name.layer < g->world->parts.layers) {
+            if (ahead > next)
+                pl_verdict_fail(g->verdict, g->rank, g->section->program, g->section, entry,
+                                "gathers further ahead than prefetch=%s: %" PRId64
+                                " other units are gathered and not yet used",
+                                next ? "next-unit" : "none", ahead);
+            g->tally[unit_number(g, entry->name.subject, entry->name.layer)].forward = 1;
+            ++ahead;
+        }
+        if (!computes(g, entry, &unit) || g->tally[unit].forward == 0) continue;
+        g->tally[unit].forward = 0;
+        --ahead;
+    }
+}
+
 static void check_section(const gathers *g)
 {
     const pl_settings *settings = &g->world->plan->settings;
@@ -119,6 +162,7 @@ static void check_section(const gathers *g)
             pl_verdict_fail(g->verdict, g->rank, g->section->program, g->section, entry,
                             "nothing computes with what it gathers");
     }
+    check_ahead(g);
     if (settings->policy.reshard == PL_RESHARD_NEVER) {
         tally_round(g, -1);
         return;

@@ -99,8 +99,28 @@ static void check_parameters(const act *a)
 
 /* --- modules --- */
 
+/* Tokens and labels must be those of the round and micro-batch that the entry is named after. */
+static void check_samples(const act *a, pl_buffer_kind kind)
+{
+    const pl_entry_name *n = &a->entry->name;
+    ++a->walk->verdicts[PL_PROOF_GRADIENTS].checked;
+    if (get(a, kind) !=
+        pl_walk_tokens(a->walk->world, &a->walk->probe, a->rank, n->round, n->micro_batch))
+        fail(a, PL_PROOF_GRADIENTS, "computes on samples", "of another round or micro-batch");
+}
+
+static void copy_batch(const act *a)
+{
+    const pl_entry_name *n = &a->entry->name;
+    pl_value tokens =
+        pl_walk_tokens(a->walk->world, &a->walk->probe, a->rank, n->round, n->micro_batch);
+    set(a, PL_BUF_TOKENS, tokens);
+    set(a, PL_BUF_LABELS, tokens);
+}
+
 static void compute_loss(const act *a)
 {
+    check_samples(a, PL_BUF_LABELS);
     const pl_entry_name *n = &a->entry->name;
     pl_value tokens =
         pl_walk_tokens(a->walk->world, &a->walk->probe, a->rank, n->round, n->micro_batch);
@@ -404,7 +424,10 @@ void pl_walk_compute(pl_walk *walk, int64_t rank, const pl_entry *entry)
         return;
     case PL_OP_INITIALIZE: compute_initialize(&a); return;
     case PL_OP_COPY:
-        if (walk->program == PL_PROGRAM_START) copy_by_part(&a);
+        if (walk->program == PL_PROGRAM_START)
+            copy_by_part(&a);
+        else
+            copy_batch(&a);
         return;
     case PL_OP_ZERO:
         for (uint32_t i = 0; i < entry->use_count; ++i)
@@ -423,6 +446,7 @@ void pl_walk_compute(pl_walk *walk, int64_t rank, const pl_entry *entry)
         compute_backward(&a, PL_BUF_D_ATTENDED, PL_BUF_D_INPUT, PL_MODULE_VALUE_ATTENTION);
         break;
     case PL_OP_EMBED:
+        check_samples(&a, PL_BUF_TOKENS);
         compute_backward(&a, PL_BUF_D_INPUT, PL_BUF_FLAGS, PL_MODULE_VALUE_OTHER);
         break;
     case PL_OP_ROUTE: compute_route(&a); break;

@@ -75,7 +75,7 @@ static const fault faults[] = {
     {moe_text, NULL, "vocab_size", "0", {"key 'vocab_size': given 0", "from 1 to 2147483647"}},
     {moe_text, NULL, "hidden_size", "-64", {"key 'hidden_size': given -64"}},
     {moe_text, NULL, "hidden_size", "2147483648", {"given 2147483648", "from 1 to 2147483647"}},
-    {moe_text, NULL, "num_hidden_layers", "100001", {"'num_hidden_layers'", "from 1 to 100000"}},
+    {moe_text, NULL, "num_hidden_layers", "4097", {"'num_hidden_layers'", "from 1 to 4096"}},
     {moe_text, NULL, "num_experts_per_tok", "9", {"given 9", "number of experts, 8"}},
     {moe_text, NULL, "num_experts_per_tok", "0", {"'num_experts_per_tok': given 0"}},
     {moe_text, NULL, "num_experts", "0", {"key 'num_experts': given 0"}},

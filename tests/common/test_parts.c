@@ -284,14 +284,11 @@ static void equal_layers_differ_once_one_is_frozen_or_whole(void **state)
 {
     (void)state;
     cut c = cut_case("moe", "folded:world=8,ep=4", NULL, "model.layers.1.mlp.gate.weight");
-    assert_int_not_equal(c.parts.part[c.parts.layer[0]].like,
-                         c.parts.part[c.parts.layer[1]].like);
-    assert_int_equal(c.parts.part[c.parts.experts[0]].like,
-                     c.parts.part[c.parts.experts[1]].like);
+    assert_int_not_equal(c.parts.part[c.parts.layer[0]].like, c.parts.part[c.parts.layer[1]].like);
+    assert_int_equal(c.parts.part[c.parts.experts[0]].like, c.parts.part[c.parts.experts[1]].like);
     free_cut(&c);
     c = cut_case("moe", "folded:world=8,ep=4", "model.layers.0.mlp.gate.weight", NULL);
-    assert_int_not_equal(c.parts.part[c.parts.layer[0]].like,
-                         c.parts.part[c.parts.layer[1]].like);
+    assert_int_not_equal(c.parts.part[c.parts.layer[0]].like, c.parts.part[c.parts.layer[1]].like);
     free_cut(&c);
 }
 
@@ -379,24 +376,22 @@ static void failed_allocations_are_reported(void **state)
 {
     pl_model model;
     pl_layout layout;
-    int64_t n = 0;
+    pl_parts parts = {0};
+    pl_status status = PL_OK;
+    int64_t n = -1;
     (void)state;
     assert_ok(plan_case_model(&model, "mixed"));
     assert_ok(pl_layout_parse(&layout, "legacy:world=4,ep=2"));
-    for (;; ++n) {
-        pl_parts parts;
-        pl_allocation_fail_after(n);
-        pl_status status = pl_parts_make(&parts, &model, &layout, &fp32);
-        int failed = pl_allocation_failed();
+    for (int failed = 1; failed;) {
+        pl_allocation_fail_after(++n);
+        status = pl_parts_make(&parts, &model, &layout, &fp32);
+        failed = pl_allocation_failed();
         pl_allocation_fail_after(-1);
-        if (!failed) {
-            assert_ok(status);
-            pl_parts_free(&parts);
-            break;
-        }
-        assert_int_equal(status, PL_NO_MEMORY);
+        if (failed) assert_int_equal(status, PL_NO_MEMORY);
     }
+    assert_ok(status);
     assert_true(n >= 4);
+    pl_parts_free(&parts);
     pl_model_free(&model);
 }
 

@@ -615,19 +615,17 @@ static pl_status attempt_split(attempt *t)
 
 static void fail_each_allocation(attempt *t, pl_status (*act)(attempt *), int64_t at_least)
 {
-    int64_t n = 0;
-    for (;; ++n) {
-        pl_allocation_fail_after(n);
-        pl_status status = act(t);
-        int failed = pl_allocation_failed();
+    pl_status status = PL_OK;
+    int64_t n = -1;
+    for (int failed = 1; failed;) {
+        pl_allocation_fail_after(++n);
+        status = act(t);
+        failed = pl_allocation_failed();
         pl_allocation_fail_after(-1);
-        if (!failed) {
-            assert_ok(status);
-            break;
-        }
-        if (status != PL_NO_MEMORY)
+        if (failed && status != PL_NO_MEMORY)
             fail_msg("allocation %" PRId64 " fails: status %s", n, pl_status_name(status));
     }
+    assert_ok(status);
     assert_true(n >= at_least);
 }
 

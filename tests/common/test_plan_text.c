@@ -20,7 +20,7 @@ static char *text_of(const pl_plan *plan)
 
 static void expect_same_text(const pl_plan *plan)
 {
-    pl_plan read;
+    pl_plan read = {0};
     char *text = text_of(plan);
     assert_ok(pl_plan_read(&read, text, "written.plan"));
     char *again = text_of(&read);
@@ -37,14 +37,14 @@ static void plans_come_back_as_they_were(void **state)
     for (int i = 0; i < 250; ++i) {
         char notation[PL_LAYOUT_TEXT];
         plan_case c = plan_case_random(&seed, notation);
-        pl_plan plan;
+        pl_plan plan = {0};
         assert_ok(plan_case_build(&plan, &c, i % 5 == 0));
         if (i % 3 == 0) assert_ok(pl_plan_split_rank(&plan, plan.layout.world / 2));
         expect_same_text(&plan);
         pl_plan_free(&plan);
     }
     for (int i = 0; i < PLAN_FORCED_CASES; ++i) {
-        pl_plan plan;
+        pl_plan plan = {0};
         assert_ok(plan_case_build(&plan, &plan_forced_cases()[i], false));
         expect_same_text(&plan);
         pl_plan_free(&plan);
@@ -71,7 +71,7 @@ static void expect_same_uses(const pl_section *a, const pl_entry *x, const pl_se
 /* What the text says of settings and buffers reaches the structures. */
 static void what_is_read_is_what_was_built(void **state)
 {
-    pl_plan plan, read;
+    pl_plan plan = {0}, read = {0};
     (void)state;
     assert_ok(plan_case_build(&plan, &plan_forced_cases()[9], false));
     plan.settings.balance_coefficient = 0.1; /* no binary fraction */
@@ -112,11 +112,12 @@ static void what_is_read_is_what_was_built(void **state)
 
 /* Reading asks for form, not for sense. Lines that cases change are numbered. */
 static const char small[] =
-    "pleat-plan 1\n"                                                                /* 1 */
-    MODEL                                                                           /* 2 */
-    "name tiny\n"                                                                   /* 3 */
-    "layout decoupled:world=4\n"                                                    /* 4 */
-    "policy reshard=never prefetch=none\n"                                          /* 5 */
+    "pleat-plan 1\n"                                                        /* 1 */
+    MODEL                                                                   /* 2 */
+    "name tiny\n"                                                           /* 3 */
+    "layout decoupled:world=4\n"                                            /* 4 */
+    "policy reshard=never prefetch=none recompute=none accumulate=sharded " /* 5 */
+    "dispatch=all-to-all routing=router\n"
     "precision compute=bf16 gather=bf16 gradient=fp32 master=fp32\n"                /* 6 */
     "shape sequence=8 micro_batch=2 intra_layer=1 rounds=3\n"                       /* 7 */
     "objective balance=none coefficient=0 optimizer=sgd clip=1.5\n"                 /* 8 */
@@ -155,7 +156,7 @@ static pl_status try_read(const char *text)
 
 static void the_small_plan_is_read(void **state)
 {
-    pl_plan plan;
+    pl_plan plan = {0};
     (void)state;
     assert_ok(pl_plan_read(&plan, small, "small.plan"));
     assert_string_equal(plan.model.name, "tiny");
@@ -178,17 +179,9 @@ static void the_small_plan_is_read(void **state)
     pl_plan_free(&plan);
 }
 
-static void what_may_be_left_out_has_defaults(void **state)
+static void what_may_be_left_out(void **state)
 {
-    static const char *const optional[] = {"name tiny\n",
-                                           "policy reshard=never prefetch=none\n",
-                                           "precision compute=bf16 gather=bf16 gradient=fp32 "
-                                           "master=fp32\n",
-                                           "shape sequence=8 micro_batch=2 intra_layer=1 "
-                                           "rounds=3\n",
-                                           "frozen *norm*\n",
-                                           "# a remark\n",
-                                           " prefetch=none"};
+    static const char *const optional[] = {"name tiny\n", "frozen *norm*\n", "# a remark\n"};
     (void)state;
     for (size_t i = 0; i < sizeof optional / sizeof *optional; ++i) {
         char *text = changed(optional[i], "");
@@ -196,6 +189,9 @@ static void what_may_be_left_out_has_defaults(void **state)
         free(text);
     }
     char *text = changed("end\n", "end\n\n   \n# the end\n");
+    assert_ok(try_read(text));
+    free(text);
+    text = changed("name tiny", "name tiny but mine");
     assert_ok(try_read(text));
     free(text);
 }
@@ -220,8 +216,19 @@ static const wrong_text wrong_headers[] = {
     {"model {", "model [", "", "small.plan", ""},
     {"model {", "modle {", ":2:1:", "'modle'", "header line"},
     {"name tiny", "nmae tiny", ":3:1:", "'nmae'", "did you mean 'name'"},
-    {"name tiny", "name tiny model", ":3:1:", "'name'", "one word"},
-    {"name tiny", "name", ":3:1:", "'name'", "one word"},
+    {"name tiny", "name ", ":3:1:", "'name'", "1 to 63 letters"},
+    {"policy reshard=never", "policy ", ":5:1:", "'policy' has 5 words", "must have 6"},
+    {" master=fp32", "", ":6:1:", "'precision' has 3 words", "must have 4"},
+    {" rounds=3", "", ":7:1:", "'shape' has 3 words", "must have 4"},
+    {" clip=1.5", "", ":8:1:", "'objective' has 3 words", "must have 4"},
+    {"prefetch=none", "reshard=never", ":5:22:", "reshard", "twice"},
+    {"shape sequence=8", "policy sequence=8", ":7:1:", "policy", ""},
+    {"frozen *norm*", "layout decoupled:world=4", ":9:1:", "second line 'layout'", ""},
+    {"frozen *norm*", "name again", ":9:1:", "second line 'name'", ""},
+    {"frozen *norm*\n", "frozen *\n", "", "frozen", "train"},
+    {"layout decoupled:world=4", "layout decoupled:world=4,pp=2", "", "pp=2", "pp=1"},
+    {"rounds=3", "rounds=1048576", "", "1048576 rounds", "would fit"},
+    {"sequence=8 micro_batch=2", "sequence=2147483647 micro_batch=1048576", "", "sequence", ""},
     {"name tiny", "name aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
      ":3:1:", "'name'", "63 letters"},
     {"layout decoupled:world=4", "layout decoupled:world=4,ep=3", ":4: in the line 'layout'",
@@ -407,7 +414,7 @@ static void long_lines_are_bounded(void **state)
 static void long_lists_are_read(void **state)
 {
     pl_text text = {0};
-    pl_plan plan;
+    pl_plan plan = {0};
     (void)state;
     char *begin = changed("entry 7", "@");
     *strchr(begin, '@') = '\0';
@@ -473,7 +480,7 @@ static void changed_bytes_do_no_harm(void **state)
         .name = "random", .model = "moe-tied", .layout = "legacy:world=3", .keep_fp32 = {"q_norm"}};
     uint64_t seed = 17;
     int read = 0;
-    pl_plan plan;
+    pl_plan plan = {0};
     (void)state;
     assert_ok(plan_case_build(&plan, &c, false));
     char *built = text_of(&plan), *by_hand = changed("", "");
@@ -549,7 +556,7 @@ int main(void)
         cmocka_unit_test(plans_come_back_as_they_were),
         cmocka_unit_test(what_is_read_is_what_was_built),
         cmocka_unit_test(the_small_plan_is_read),
-        cmocka_unit_test(what_may_be_left_out_has_defaults),
+        cmocka_unit_test(what_may_be_left_out),
         cmocka_unit_test(wrong_texts_are_refused_with_their_place),
         cmocka_unit_test(long_lines_are_bounded),
         cmocka_unit_test(long_lists_are_read),

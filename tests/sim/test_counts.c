@@ -241,24 +241,24 @@ static pl_counts count_form(const char *notation, pl_dispatch dispatch, pl_recom
 /* X = 3, M = 3, A = 2: 18 times through experts; 16 tokens, two experts each; 16 bytes a row. */
 static void exchanges_are_counted_with_their_bytes(void **state)
 {
-    enum { TIMES = 18, TOKENS = 16, ROW = 16, EP = 4 };
+    static const int64_t times = 18, tokens = 16, row = 16, ep = 4;
     (void)state;
     /* there and back, twice; the counts of 8 experts, a quarter of them one's own */
     pl_counts counts = count_form("decoupled:world=8,ep=4", PL_DISPATCH_ALL_TO_ALL, 0);
-    int64_t exchange = TOKENS * 2 * ROW * (EP - 1) / EP, numbers = 8 * 8 * (EP - 1) / EP;
-    assert_int_equal(counts.exchanges, TIMES * 5);
-    assert_int_equal(counts.exchange_bytes, TIMES * (4 * exchange + numbers));
+    int64_t exchange = tokens * 2 * row * (ep - 1) / ep, numbers = INT64_C(64) * (ep - 1) / ep;
+    assert_int_equal(counts.exchanges, times * 5);
+    assert_int_equal(counts.exchange_bytes, times * (4 * exchange + numbers));
     /* recomputing all but the last layer sends there and back once more */
     counts = count_form("decoupled:world=8,ep=4", PL_DISPATCH_ALL_TO_ALL, PL_RECOMPUTE_FULL);
-    assert_int_equal(counts.exchanges, TIMES * 5 + TIMES * 2 / 3 * 2);
+    assert_int_equal(counts.exchanges, times * 5 + times * 2 / 3 * 2);
     assert_int_equal(counts.exchange_bytes,
-                     TIMES * (4 * exchange + numbers) + TIMES * 2 / 3 * 2 * exchange);
+                     times * (4 * exchange + numbers) + times * 2 / 3 * 2 * exchange);
     /* every token to all others; routes of 8 bytes, their gradients of 4, for two experts each */
     counts = count_form("legacy:world=8,ep=4", PL_DISPATCH_ALL_GATHER, 0);
-    exchange = TOKENS * ROW * (EP - 1);
-    numbers = TOKENS * 2 * (8 + 4) * (EP - 1);
-    assert_int_equal(counts.exchanges, TIMES * 6);
-    assert_int_equal(counts.exchange_bytes, TIMES * (4 * exchange + numbers));
+    exchange = tokens * row * (ep - 1);
+    numbers = tokens * 2 * (8 + 4) * (ep - 1);
+    assert_int_equal(counts.exchanges, times * 6);
+    assert_int_equal(counts.exchange_bytes, times * (4 * exchange + numbers));
     counts = count_form("decoupled:world=8", PL_DISPATCH_ALL_TO_ALL, PL_RECOMPUTE_FULL);
     assert_int_equal(counts.exchanges, 0);
     assert_int_equal(counts.exchange_bytes, 0);
@@ -291,18 +291,16 @@ static void all_reduces_are_counted(void **state)
                  {"folded:world=8,replicas=8", 4},
                  {"single:world=1", 0}};
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
-        for (int balance = 0; balance < 2; ++balance) {
-            plan_case c = {.name = "sums", .model = "moe", .layout = cases[i].layout, .rounds = 3};
-            pl_plan plan;
-            pl_counts counts;
-            c.balance = balance ? PL_BALANCE_MICRO_STEP : PL_BALANCE_NONE;
-            assert_ok(plan_case_build(&plan, &c, false));
-            pl_count_section(&counts, &plan, pl_plan_section(&plan, PL_PROGRAM_STEP, 0));
-            assert_int_equal(counts.all_reduces,
-                             cases[i].once + (cases[i].once && balance ? 3 : 0));
-            pl_plan_free(&plan);
-        }
+    for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); ++i) {
+        int64_t once = cases[i / 2].once, balances = once && i % 2 ? 3 : 0;
+        plan_case c = {.name = "sums", .model = "moe", .layout = cases[i / 2].layout, .rounds = 3};
+        pl_plan plan = {0};
+        pl_counts counts;
+        c.balance = i % 2 ? PL_BALANCE_MICRO_STEP : PL_BALANCE_NONE;
+        assert_ok(plan_case_build(&plan, &c, false));
+        pl_count_section(&counts, &plan, pl_plan_section(&plan, PL_PROGRAM_STEP, 0));
+        assert_int_equal(counts.all_reduces, once + balances);
+        pl_plan_free(&plan);
     }
 }
 
@@ -311,7 +309,7 @@ static void all_reduces_are_counted(void **state)
 static void unused_gathers_are_counted(void **state)
 {
     plan_case c = {.name = "unused", .model = "moe", .layout = "decoupled:world=4,ep=2"};
-    pl_plan plan;
+    pl_plan plan = {0};
     pl_counts before, after;
     (void)state;
     for (int narrow = 0; narrow < 2; ++narrow) {
