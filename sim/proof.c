@@ -189,6 +189,10 @@ pl_status pl_check_plan(pl_check *out, const pl_plan *plan)
     pl_check check = {0};
     pl_sim_world world = {0};
     double begin = now();
+    if (plan->layout.world > PL_CHECK_MOST_RANKS)
+        return PL_FAIL(PL_UNSUPPORTED,
+                       "world=%" PRId64 ": the proofs walk every rank, at most %d so far",
+                       plan->layout.world, PL_CHECK_MOST_RANKS);
     pl_status status = pl_sim_world_make(&world, plan);
     if (status == PL_OK) {
         count_plan(&check, &world);

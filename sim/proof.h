@@ -61,7 +61,11 @@ typedef struct pl_check {
     double seconds;
 } pl_check;
 
-/* Run every proof. Errors: PL_NO_MEMORY only; what is wrong with the plan is in the verdicts.
+/* All ranks are walked one by one. */
+enum { PL_CHECK_MOST_RANKS = 4096 };
+
+/* Run every proof. What is wrong with the plan is in the verdicts. Errors: PL_NO_MEMORY;
+ * PL_UNSUPPORTED beyond PL_CHECK_MOST_RANKS ranks.
  * The caller frees with pl_check_free. */
 pl_status pl_check_plan(pl_check *out, const pl_plan *plan);
 void pl_check_free(pl_check *check);
