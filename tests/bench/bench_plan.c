@@ -51,24 +51,29 @@ static int64_t count_entries(const pl_plan *plan)
     return entries;
 }
 
+/* The entries of a section. */
+typedef struct filled {
+    pl_entry *entries;
+} filled;
+
 /* One array of entries for each section, filled with a pattern: the least that making them costs.
  * SUM keeps the stores from being left out. */
-static pl_status fill(const pl_plan *plan, pl_entry **arrays, uint64_t *sum)
+static pl_status fill(const pl_plan *plan, filled *arrays, uint64_t *sum)
 {
     for (size_t i = 0; i < plan->section_count; ++i) {
         size_t count = plan->sections[i].entry_count;
-        PL_TRY(pl_allocate(&arrays[i], count, sizeof **arrays, "entries"));
+        PL_TRY(pl_allocate(&arrays[i].entries, count, sizeof(pl_entry), "entries"));
         for (size_t j = 0; j < count; ++j)
-            arrays[i][j] =
+            arrays[i].entries[j] =
                 (pl_entry){.label = (uint32_t)j, .bytes = (int64_t)i, .scale = {1, 1, 0}};
-        *sum += arrays[i][count / 2].label;
+        *sum += arrays[i].entries[count / 2].label;
     }
     return PL_OK;
 }
 
 static pl_status measure_fill(const pl_plan *plan, double *ms, uint64_t *sum)
 {
-    pl_entry **arrays = NULL;
+    filled *arrays = NULL;
     pl_status status = pl_allocate(&arrays, plan->section_count, sizeof *arrays, "entries");
     *ms = 1e30;
     for (int i = 0; i < REPEATS && status == PL_OK; ++i) {
@@ -76,8 +81,8 @@ static pl_status measure_fill(const pl_plan *plan, double *ms, uint64_t *sum)
         status = fill(plan, arrays, sum);
         *ms = smaller(*ms, now_ms() - start);
         for (size_t j = 0; j < plan->section_count; ++j) {
-            pl_free(arrays[j]);
-            arrays[j] = NULL;
+            pl_free(arrays[j].entries);
+            arrays[j].entries = NULL;
         }
     }
     pl_free(arrays);
