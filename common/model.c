@@ -71,7 +71,7 @@ pl_status pl_model_parse(pl_model *out, const char *text, const char *source, co
  * folder. Control characters, which a line of text cannot hold, become '?'. */
 static void name_of_file(char *name, const char *file)
 {
-    size_t end = strlen(file), begin = end;
+    size_t end = strlen(file), begin = 0;
     if (end >= 12 && strcmp(file + end - 12, "/config.json") == 0)
         end -= 12;
     else if (end > 5 && strcmp(file + end - 5, ".json") == 0)
@@ -84,9 +84,11 @@ static void name_of_file(char *name, const char *file)
         end = strlen(file);
     }
     if (end - begin >= PL_MODEL_NAME) end = begin + PL_MODEL_NAME - 1;
-    for (size_t i = begin; i < end; ++i) name[i - begin] = file[i];
-    for (size_t i = 0; i < end - begin; ++i)
-        if ((unsigned char)name[i] < 0x20) name[i] = '?';
+    for (size_t i = begin; i < end; ++i) {
+        char letter = file[i];
+        if ((unsigned char)letter < 0x20) letter = '?';
+        name[i - begin] = letter;
+    }
     name[end - begin] = '\0';
 }
 

@@ -163,12 +163,22 @@ static pl_status compare_sections(diff *d, int64_t rank, const pl_section *a, co
     return status;
 }
 
-/* Every pair of sections that have a rank in common is compared once, at their first such rank. */
 static bool has_program(const pl_plan *plan, pl_program program)
 {
     for (size_t i = 0; i < plan->section_count; ++i)
         if (plan->sections[i].program == program) return true;
     return false;
+}
+
+/* Two sections are compared once, at the first rank that they have in common. */
+static pl_status compare_pair(diff *d, const pl_plan *plan, const pl_section *x,
+                              const pl_section *y)
+{
+    if (x->program != y->program) return PL_OK;
+    for (int64_t rank = 0; rank < plan->layout.world; ++rank)
+        if (pl_section_has_rank(x, rank) && pl_section_has_rank(y, rank))
+            return compare_sections(d, rank, x, y);
+    return PL_OK;
 }
 
 static pl_status compare_programs(diff *d, const pl_plan *a, const pl_plan *b)
@@ -179,17 +189,9 @@ static pl_status compare_programs(diff *d, const pl_plan *a, const pl_plan *b)
         report(d, in_a ? '-' : '+', "the whole program", pl_program_name((pl_program)i));
         ++d->count;
     }
-    for (size_t i = 0; i < a->section_count; ++i) {
-        for (size_t j = 0; j < b->section_count; ++j) {
-            const pl_section *x = &a->sections[i], *y = &b->sections[j];
-            if (x->program != y->program) continue;
-            for (int64_t rank = 0; rank < a->layout.world && rank < b->layout.world; ++rank) {
-                if (!pl_section_has_rank(x, rank) || !pl_section_has_rank(y, rank)) continue;
-                PL_TRY(compare_sections(d, rank, x, y));
-                break;
-            }
-        }
-    }
+    for (size_t i = 0; i < a->section_count; ++i)
+        for (size_t j = 0; j < b->section_count; ++j)
+            PL_TRY(compare_pair(d, a, &a->sections[i], &b->sections[j]));
     return PL_OK;
 }
 
@@ -203,9 +205,11 @@ pl_status pl_plan_diff(pl_text *text, const pl_plan *a, const pl_plan *b, int64_
     report_missing(&d, '-', pl_text_string(&header[0]), pl_text_string(&header[1]), true);
     report_missing(&d, '+', pl_text_string(&header[1]), pl_text_string(&header[0]), false);
     pl_status status = compare_programs(&d, a, b);
-    const pl_text *const texts[] = {&header[0], &header[1], &d.left, &d.right, text};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts && status == PL_OK; ++i)
-        status = pl_text_status(texts[i]);
+    if (status == PL_OK) status = pl_text_status(&header[0]);
+    if (status == PL_OK) status = pl_text_status(&header[1]);
+    if (status == PL_OK) status = pl_text_status(&d.left);
+    if (status == PL_OK) status = pl_text_status(&d.right);
+    if (status == PL_OK) status = pl_text_status(text);
     pl_text_free(&header[0]);
     pl_text_free(&header[1]);
     pl_text_free(&d.left);

@@ -15,24 +15,33 @@ static bool is_gathered(const pl_buffer *buffer)
     return buffer->kind == PL_BUF_FULL || buffer->kind == PL_BUF_WIRE;
 }
 
-/* Whether anything computes with what entry NUMBER gathered before it is let go. A cast from the
- * wire hands the question on to its result. */
+/* What ENTRY does to a gathered copy: computes with it, lets it go, or hands it on by a cast. */
+typedef enum fate { UNTOUCHED, COMPUTED, LET_GO, HANDED_ON } fate;
+
+static fate fate_in(const pl_section *section, const pl_entry *entry, uint32_t *buffer)
+{
+    uint32_t flags = 0, next = *buffer;
+    for (uint32_t i = 0; i < entry->use_count; ++i) {
+        const pl_use *use = &section->uses[entry->use_first + i];
+        if (use->buffer == *buffer)
+            flags |= use->flags;
+        else if (use->flags & PL_USE_BEGIN)
+            next = use->buffer;
+    }
+    if ((flags & PL_USE_READ) && entry->name.operation == PL_OP_CAST && next != *buffer) {
+        *buffer = next;
+        return HANDED_ON;
+    }
+    if (flags & PL_USE_READ) return COMPUTED;
+    return flags & (PL_USE_END | PL_USE_BEGIN) ? LET_GO : UNTOUCHED;
+}
+
+/* Whether anything computes with what entry NUMBER gathered before it is let go. */
 static bool is_used(const pl_section *section, size_t number, uint32_t buffer)
 {
     for (size_t i = number + 1; i < section->entry_count; ++i) {
-        const pl_entry *entry = &section->entries[i];
-        for (uint32_t j = 0; j < entry->use_count; ++j) {
-            const pl_use *use = &section->uses[entry->use_first + j];
-            if (use->buffer != buffer) continue;
-            if ((use->flags & PL_USE_READ) && entry->name.operation == PL_OP_CAST) {
-                for (uint32_t k = 0; k < entry->use_count; ++k) {
-                    const pl_use *to = &section->uses[entry->use_first + k];
-                    if (to->flags & PL_USE_BEGIN) return is_used(section, i, to->buffer);
-                }
-            }
-            if (use->flags & PL_USE_READ) return true;
-            if (use->flags & (PL_USE_END | PL_USE_BEGIN)) return false;
-        }
+        fate found = fate_in(section, &section->entries[i], &buffer);
+        if (found == COMPUTED || found == LET_GO) return found == COMPUTED;
     }
     return false;
 }

@@ -170,12 +170,12 @@ static int64_t other_size(const pl_sim_world *world, const numbers *n, const pl_
     case PL_BUF_D_FINAL: *dtype = n->compute; return n->tokens * n->hidden * n->element;
     case PL_BUF_BATCH: *dtype = PL_I32; return n->rounds * n->micro_batches * n->tokens * 2 * 4;
     case PL_BUF_TOKEN_COUNT: return 8;
-    case PL_BUF_FLAGS: return 4 * 8;
+    case PL_BUF_FLAGS: return INT64_C(4) * 8;
     case PL_BUF_BALANCE: return counts * n->micro_batches;
     case PL_BUF_BALANCE_TOTAL: return counts;
     case PL_BUF_BALANCE_SCORES: *dtype = PL_FP32; return numbers_each * 4 * n->micro_batches;
-    case PL_BUF_LOSS_SUM: *dtype = PL_FP64; return 2 * 8;
-    case PL_BUF_CLIP: *dtype = PL_FP64; return 3 * 8;
+    case PL_BUF_LOSS_SUM: *dtype = PL_FP64; return INT64_C(2) * 8;
+    case PL_BUF_CLIP: *dtype = PL_FP64; return INT64_C(3) * 8;
     default: *dtype = PL_FP64; return 8;
     }
 }

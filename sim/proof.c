@@ -93,8 +93,8 @@ static pl_status find_sections(pl_sim_world *world, pl_program program)
     bool any = false;
     for (size_t i = 0; i < plan->section_count; ++i) any |= plan->sections[i].program == program;
     if (!any) return PL_OK;
-    PL_TRY(pl_allocate(&world->section[program], (size_t)world->ranks,
-                       sizeof *world->section[program], "sections of ranks"));
+    PL_TRY(pl_allocate(&world->section[program], (size_t)world->ranks, sizeof(const pl_section *),
+                       "sections of ranks"));
     for (size_t i = 0; i < plan->section_count; ++i) {
         const pl_section *section = &plan->sections[i];
         if (section->program != program) continue;

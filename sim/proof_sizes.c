@@ -86,7 +86,7 @@ static void check_communication(const sizes *s, const pl_entry *entry,
     bool exchanged = false;
     int64_t bytes = expected_bytes(s, expected, &exchanged);
     if (expected->writes_gradients) bytes = gradient_bytes(s, expected->writes_gradients);
-    if (entry->name.operation == PL_OP_CONTROL) bytes = 4 * 8;
+    if (entry->name.operation == PL_OP_CONTROL) bytes = INT64_C(4) * 8;
     if (entry->bytes != bytes || (entry->rows == PL_ROWS_EXCHANGED) != exchanged)
         pl_verdict_fail(s->verdict, s->rank, s->section->program, s->section, entry,
                         "bytes=%" PRId64 "%s, must be %" PRId64 "%s", entry->bytes,

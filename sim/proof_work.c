@@ -35,6 +35,7 @@ _Static_assert(sizeof(pl_entry_name) == 24, "hash_name reads three words");
 
 static size_t place_of(const work *w, const pl_entry_name *name)
 {
+    if (w->size == 0) return 0;
     size_t place = hash_name(name) % w->size;
     while (w->table[place] >= 0 &&
            !pl_entry_name_equal(&w->section->entries[w->table[place]].name, name))

@@ -75,7 +75,7 @@ static pl_status start(pl_walk *walk)
     PL_TRY(pl_allocate(&walk->lists, world->plan->section_count, sizeof *walk->lists, "streams"));
     for (size_t i = 0; i < world->plan->section_count; ++i)
         PL_TRY(make_lists(&walk->lists[i], &world->plan->sections[i]));
-    PL_TRY(pl_allocate(&walk->handles, ranks, sizeof *walk->handles, "groups"));
+    PL_TRY(pl_allocate(&walk->handles, ranks, sizeof(pl_process_group *), "groups"));
     PL_TRY(pl_allocate(&walk->ranks, ranks, sizeof *walk->ranks, "ranks"));
     for (int64_t rank = 0; rank < world->ranks; ++rank) PL_TRY(start_rank(walk, rank));
     return pl_group_fake_open(walk->handles, world->ranks, PL_FAKE_SUMS_MODULO);
@@ -223,41 +223,51 @@ static void say_stuck(pl_walk *walk)
 
 /* --- running --- */
 
-static bool is_memory(pl_status status) { return status == PL_NO_MEMORY; }
+/* Run the streams of a rank as far as they go. A refusal of the fake group (members that call
+ * different things) ends the walk: its words are the counter-example. */
+static pl_status run_rank(pl_walk *walk, int64_t rank, bool *moved, bool *refused)
+{
+    bool again = true;
+    *moved = false;
+    while (again) {
+        again = false;
+        for (int stream = 0; stream < PL_STREAM_COUNT; ++stream) {
+            bool one = false;
+            pl_status status = advance(walk, rank, stream, &one);
+            if (status == PL_NO_MEMORY) return status;
+            *refused = status != PL_OK;
+            if (*refused) {
+                pl_verdict_fail(&walk->verdicts[PL_PROOF_DEADLOCK], rank, walk->program,
+                                walk->ranks[rank].section, head(walk, rank, stream), "%s",
+                                pl_error_text());
+                return PL_OK;
+            }
+            again |= one;
+        }
+        *moved |= again;
+    }
+    return PL_OK;
+}
 
-/* Run until nothing moves. A refusal of the fake group (members that call different things) ends
- * the walk; its words are the counter-example. */
+/* Run until nothing moves. */
 static pl_status run(pl_walk *walk, bool *finished)
 {
-    bool any = true;
+    bool any = true, refused = false;
     *finished = false;
     while (any) {
         any = false;
         for (int64_t rank = 0; rank < walk->world->ranks; ++rank) {
-            bool again = true;
-            while (again) {
-                again = false;
-                for (int stream = 0; stream < PL_STREAM_COUNT; ++stream) {
-                    bool moved = false;
-                    pl_status status = advance(walk, rank, stream, &moved);
-                    if (is_memory(status)) return status;
-                    if (status != PL_OK) {
-                        const pl_entry *entry = head(walk, rank, stream);
-                        pl_verdict_fail(&walk->verdicts[PL_PROOF_DEADLOCK], rank, walk->program,
-                                        walk->ranks[rank].section, entry, "%s", pl_error_text());
-                        return PL_OK;
-                    }
-                    again |= moved;
-                }
-                any |= again;
-            }
+            bool moved = false;
+            PL_TRY(run_rank(walk, rank, &moved, &refused));
+            if (refused) return PL_OK;
+            any |= moved;
         }
     }
-    for (int64_t rank = 0; rank < walk->world->ranks; ++rank)
-        if (stuck_stream(walk, rank) >= 0) {
-            say_stuck(walk);
-            return PL_OK;
-        }
+    for (int64_t rank = 0; rank < walk->world->ranks; ++rank) {
+        if (stuck_stream(walk, rank) < 0) continue;
+        say_stuck(walk);
+        return PL_OK;
+    }
     *finished = true;
     return PL_OK;
 }
