@@ -10,6 +10,7 @@
 
 #include "common/memory.h"
 #include "tests/groups/exchange.h"
+#include "tests/groups/segments.h"
 
 enum { PHASES = 3, IN_FLIGHT = 6, GROUPS = 4, ORDER_COUNT = 700 };
 
@@ -28,6 +29,7 @@ typedef struct rank_state {
     rank_report report;
     long long barriers; /* arrivals to be seen after the current barrier */
     exchange exchanges[IN_FLIGHT];
+    segment_run *segments;
     pl_process_group *groups[GROUPS];
     int group_count;
     unsigned char *values, *result; /* BODY_ORDER */
@@ -131,16 +133,6 @@ static void run_subgroups(rank_state *state, int phase)
     }
 }
 
-/* Every fourth position cancels: B, -B, then values that vanish when added to B. */
-static double order_value(int64_t rank, int64_t position)
-{
-    uint64_t bits = scramble(77, (uint64_t)rank, (uint64_t)position);
-    if (position % 4 == 0 && rank < 2) return rank == 0 ? 8192.0 : -8192.0;
-    if (position % 4 == 0) return ldexp(1.0 + (double)(bits % 1000) / 1000.0, -12);
-    double size = ldexp(1.0 + (double)(bits % 1000) / 1000.0, (int)(bits / 1000 % 14) - 7);
-    return bits >> 63 ? -size : size;
-}
-
 typedef enum order_fault { NO_FAULT, REVERSED, ROUNDED_EACH_TIME } order_fault;
 
 /* The sum over RANKS in order, in fp32 (fp64 for fp64), rounded once to DTYPE. */
@@ -219,6 +211,18 @@ static void finish_order(rank_state *state, const conformance_case *test)
     state->values = state->result = NULL;
 }
 
+static void run_segments(rank_state *state, const conformance_case *test, int phase)
+{
+    const conformance_backend *backend = state->run->backend;
+    if (phase == 0)
+        state->segments = segments_start(&state->report, state->world, backend, test);
+    else if (state->segments && phase == 1)
+        segments_repeat(state->segments);
+    else if (state->segments)
+        segments_finish(state->segments);
+    if (phase == 2) state->segments = NULL;
+}
+
 static void run_barrier(rank_state *state, int phase)
 {
     if (phase == 0) {
@@ -241,6 +245,7 @@ static void run_phase(rank_state *state, const conformance_case *test, int phase
     case BODY_EXCHANGE: run_exchange(state, test, phase); break;
     case BODY_IN_FLIGHT: run_in_flight(state, test, phase); break;
     case BODY_SUBGROUPS: run_subgroups(state, phase); break;
+    case BODY_SEGMENTS: run_segments(state, test, phase); break;
     case BODY_ORDER:
         if (phase == 0) start_order(state, test);
         if (phase == 1) finish_order(state, test);
@@ -256,11 +261,6 @@ static bool carries(const conformance_backend *backend, pl_dtype dtype)
     return false;
 }
 
-static bool is_integer(pl_dtype dtype)
-{
-    return dtype == PL_U8 || dtype == PL_I32 || dtype == PL_I64;
-}
-
 static int add_exchanges(conformance_case *cases, int count, pl_dtype dtype, int64_t ranks)
 {
     const bool some_large =
@@ -270,15 +270,22 @@ static int add_exchanges(conformance_case *cases, int count, pl_dtype dtype, int
         bool reduces = c == PL_REDUCE_SCATTER || c == PL_ALL_REDUCE;
         for (int r = 0; r < PL_REDUCTION_COUNT; ++r) {
             if (reduces == (r == PL_REDUCTION_NONE)) continue;
-            if (r == PL_REDUCTION_AVERAGE && is_integer(dtype)) continue;
+            if (r == PL_REDUCTION_AVERAGE && dtype_is_integer(dtype)) continue;
             for (int n = 0; n < (some_large ? 4 : 3); ++n) {
                 bool in_place = (c == PL_ALL_REDUCE || c == PL_BROADCAST) && n % 2;
-                cases[count++] = (conformance_case){BODY_EXCHANGE,   (pl_collective)c, dtype,
-                                                    (pl_reduction)r, counts[n],        in_place};
+                cases[count++] = (conformance_case){.body = BODY_EXCHANGE,
+                                                    .collective = (pl_collective)c,
+                                                    .dtype = dtype,
+                                                    .reduction = (pl_reduction)r,
+                                                    .count = counts[n],
+                                                    .in_place = in_place};
                 if (c == PL_ALL_REDUCE && counts[n] == large)
-                    cases[count++] =
-                        (conformance_case){BODY_EXCHANGE,   (pl_collective)c, dtype,
-                                           (pl_reduction)r, counts[n],        !in_place};
+                    cases[count++] = (conformance_case){.body = BODY_EXCHANGE,
+                                                        .collective = (pl_collective)c,
+                                                        .dtype = dtype,
+                                                        .reduction = (pl_reduction)r,
+                                                        .count = counts[n],
+                                                        .in_place = !in_place};
             }
         }
     }
@@ -296,15 +303,25 @@ int conformance_list(conformance_case *cases, const conformance_backend *backend
     for (int i = 0; i < 4; ++i) {
         if (!carries(backend, order_dtypes[i]) || (ranks > 5 && ranks < 16)) continue;
         for (int r = PL_REDUCTION_SUM; r <= PL_REDUCTION_AVERAGE; ++r) {
-            cases[count++] = (conformance_case){BODY_ORDER,      PL_ALL_REDUCE, order_dtypes[i],
-                                                (pl_reduction)r, ORDER_COUNT,   false};
-            cases[count++] = (conformance_case){BODY_ORDER,      PL_REDUCE_SCATTER, order_dtypes[i],
-                                                (pl_reduction)r, ORDER_COUNT,       false};
+            cases[count++] = (conformance_case){.body = BODY_ORDER,
+                                                .collective = PL_ALL_REDUCE,
+                                                .dtype = order_dtypes[i],
+                                                .reduction = (pl_reduction)r,
+                                                .count = ORDER_COUNT};
+            cases[count++] = (conformance_case){.body = BODY_ORDER,
+                                                .collective = PL_REDUCE_SCATTER,
+                                                .dtype = order_dtypes[i],
+                                                .reduction = (pl_reduction)r,
+                                                .count = ORDER_COUNT};
             if (ranks == 3)
-                cases[count++] = (conformance_case){BODY_ORDER,      PL_ALL_REDUCE, order_dtypes[i],
-                                                    (pl_reduction)r, 40001,         false};
+                cases[count++] = (conformance_case){.body = BODY_ORDER,
+                                                    .collective = PL_ALL_REDUCE,
+                                                    .dtype = order_dtypes[i],
+                                                    .reduction = (pl_reduction)r,
+                                                    .count = 40001};
         }
     }
+    count = segments_list(cases, count, backend, ranks);
     if (ranks > 1) cases[count++] = (conformance_case){.body = BODY_SUBGROUPS};
     for (int i = 0; i < 20; ++i) cases[count++] = (conformance_case){.body = BODY_BARRIER};
     return count;
@@ -313,6 +330,7 @@ int conformance_list(conformance_case *cases, const conformance_backend *backend
 bool conformance_has_output(const conformance_case *test, int64_t ranks)
 {
     if (test->body == BODY_BARRIER) return false;
+    if (test->body == BODY_SEGMENTS) return test->segments > 0;
     if (test->body != BODY_EXCHANGE || test->collective == PL_SEND_RECEIVE) return true;
     if (test->count == 0) return false;
     if (test->collective != PL_ALL_TO_ALL_UNEVEN) return true;

@@ -22,6 +22,7 @@ typedef enum conformance_body {
     BODY_EXCHANGE,  /* one call, every value compared */
     BODY_IN_FLIGHT, /* several calls at once, waited for out of order */
     BODY_SUBGROUPS, /* calls of several groups at once, groups closed and asked for again */
+    BODY_SEGMENTS,  /* one call of several buffers, against known values and plain calls */
     BODY_ORDER,     /* sums whose bits show order and precision of the additions */
     BODY_BARRIER    /* nobody leaves before all have come */
 } conformance_body;
@@ -33,6 +34,7 @@ typedef struct conformance_case {
     pl_reduction reduction;
     int64_t count;
     bool in_place;
+    int segments; /* BODY_SEGMENTS */
 } conformance_case;
 
 /* The cases for BACKEND and RANKS, in CASES[CONFORMANCE_CASES]; returns their number. */

@@ -1,6 +1,7 @@
 #include "tests/groups/exchange.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,20 @@ double decode_value(pl_dtype dtype, uint64_t bits)
     case PL_FP64: memcpy(&value, &bits, sizeof value); return value;
     default: return (double)(int64_t)bits;
     }
+}
+
+double order_value(int64_t rank, int64_t position)
+{
+    uint64_t bits = scramble(77, (uint64_t)rank, (uint64_t)position);
+    if (position % 4 == 0 && rank < 2) return rank == 0 ? 8192.0 : -8192.0;
+    if (position % 4 == 0) return ldexp(1.0 + (double)(bits % 1000) / 1000.0, -12);
+    double size = ldexp(1.0 + (double)(bits % 1000) / 1000.0, (int)(bits / 1000 % 14) - 7);
+    return bits >> 63 ? -size : size;
+}
+
+bool dtype_is_integer(pl_dtype dtype)
+{
+    return dtype == PL_U8 || dtype == PL_I32 || dtype == PL_I64;
 }
 
 int64_t uneven_count(int64_t from, int64_t to, int64_t largest)
@@ -241,8 +256,8 @@ static bool allocate(exchange *own, rank_report *report)
     return true;
 }
 
-void exchange_start(exchange *own, rank_report *report, pl_process_group *group,
-                    const conformance_case *test, uint64_t salt)
+bool exchange_prepare(exchange *own, rank_report *report, pl_process_group *group,
+                      const conformance_case *test, uint64_t salt)
 {
     memset(own, 0, sizeof *own);
     own->group = group;
@@ -251,7 +266,7 @@ void exchange_start(exchange *own, rank_report *report, pl_process_group *group,
     own->name = pl_entry_name_make(PL_OP_GATHER, PL_SUBJECT_LAYER);
     own->name.layer = (int32_t)(salt % 100);
     count_elements(own);
-    if (!allocate(own, report)) return;
+    if (!allocate(own, report)) return false;
     own->call.collective = test->collective;
     own->call.dtype = test->dtype;
     own->call.reduction = test->reduction;
@@ -269,6 +284,13 @@ void exchange_start(exchange *own, rank_report *report, pl_process_group *group,
     fill(own);
     memcpy(own->sent, own->send,
            (size_t)(own->send_elements * pl_dtype_bytes(test->dtype)) + GUARD_BYTES);
+    return true;
+}
+
+void exchange_start(exchange *own, rank_report *report, pl_process_group *group,
+                    const conformance_case *test, uint64_t salt)
+{
+    if (!exchange_prepare(own, report, group, test, salt)) return;
     own->started =
         report_status(report, "start", pl_process_group_start(group, &own->call, &own->request));
 }
@@ -327,20 +349,29 @@ static void compare_guards(const exchange *own, rank_report *report)
         report_wrong(report, "%s wrote to send", pl_collective_name(own->test.collective));
 }
 
-void exchange_finish(exchange *own, rank_report *report)
+void exchange_compare(const exchange *own, rank_report *report)
 {
-    if (own->started &&
-        report_status(report, "wait", pl_process_group_wait(own->group, own->request))) {
-        if (own->test.collective == PL_ALL_TO_ALL_UNEVEN)
-            compare_uneven(own, report);
-        else if (own->test.collective == PL_SEND_RECEIVE)
-            compare_transfers(own, report);
-        else
-            compare_even(own, report);
-        compare_guards(own, report);
-    }
+    if (own->test.collective == PL_ALL_TO_ALL_UNEVEN)
+        compare_uneven(own, report);
+    else if (own->test.collective == PL_SEND_RECEIVE)
+        compare_transfers(own, report);
+    else
+        compare_even(own, report);
+    compare_guards(own, report);
+}
+
+void exchange_free(exchange *own)
+{
     free(own->send);
     free(own->sent);
     free(own->recv);
     memset(own, 0, sizeof *own);
+}
+
+void exchange_finish(exchange *own, rank_report *report)
+{
+    if (own->started &&
+        report_status(report, "wait", pl_process_group_wait(own->group, own->request)))
+        exchange_compare(own, report);
+    exchange_free(own);
 }

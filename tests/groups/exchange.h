@@ -33,11 +33,19 @@ typedef struct exchange {
     bool started;
 } exchange;
 
-/* Fill buffers and start TEST in GROUP. */
+/* Fill buffers and the call of TEST in GROUP. False when something is wrong. */
+bool exchange_prepare(exchange *own, rank_report *report, pl_process_group *group,
+                      const conformance_case *test, uint64_t salt);
+
+/* Prepare TEST and start it. */
 void exchange_start(exchange *own, rank_report *report, pl_process_group *group,
                     const conformance_case *test, uint64_t salt);
 
-/* Wait, compare every element received, and free the buffers. */
+/* Compare every element received, and that nothing else was written. */
+void exchange_compare(const exchange *own, rank_report *report);
+void exchange_free(exchange *own);
+
+/* Wait, compare, and free the buffers. */
 void exchange_finish(exchange *own, rank_report *report);
 
 /* Elements of an uneven all-to-all from FROM to TO with pieces of at most LARGEST. */
@@ -46,6 +54,12 @@ int64_t uneven_count(int64_t from, int64_t to, int64_t largest);
 /* The bits of VALUE in DTYPE, rounded to nearest even. */
 uint64_t encode_value(pl_dtype dtype, double value);
 double decode_value(pl_dtype dtype, uint64_t bits);
+
+bool dtype_is_integer(pl_dtype dtype);
+
+/* Values whose sum shows the order of the additions: every fourth position cancels: B, -B, then
+ * values that vanish when added to B. */
+double order_value(int64_t rank, int64_t position);
 
 /* 64 bits that are different for different arguments, for all that tests will see. */
 uint64_t scramble(uint64_t a, uint64_t b, uint64_t c);

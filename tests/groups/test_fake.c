@@ -39,17 +39,20 @@ static void test_conforms(void **state)
 }
 
 /* A backend that passes everything on to fake and then damages one bit of what was received. */
+enum { FAULTY_CALLS = 256 }; /* more than are ever in flight */
+
 typedef struct faulty_group {
     pl_process_group base;
     pl_process_group *inner;
-    pl_call calls[8];
+    bool late; /* only calls of segments, and not the first one */
+    pl_call calls[FAULTY_CALLS];
 } faulty_group;
 
 static pl_status faulty_start(pl_process_group *group, const pl_call *call, pl_request *request_out)
 {
     faulty_group *faulty = (faulty_group *)group;
     PL_TRY(pl_process_group_start(faulty->inner, call, request_out));
-    faulty->calls[*request_out % 8] = *call;
+    faulty->calls[*request_out % FAULTY_CALLS] = *call;
     return PL_OK;
 }
 
@@ -57,6 +60,8 @@ static unsigned char *first_output(const pl_call *call, int64_t size)
 {
     int64_t received = call->count;
     if (call->collective == PL_BARRIER) return NULL;
+    for (int i = 0; i < call->segment_count; ++i)
+        if (call->segments[i].count > 0) return call->segments[i].recv;
     for (int i = 0; call->collective == PL_SEND_RECEIVE && i < call->transfer_count; ++i)
         if (!call->transfers[i].is_send && call->transfers[i].count > 0)
             return call->transfers[i].buffer;
@@ -71,7 +76,9 @@ static pl_status faulty_wait(pl_process_group *group, pl_request request)
 {
     faulty_group *faulty = (faulty_group *)group;
     PL_TRY(pl_process_group_wait(faulty->inner, request));
-    unsigned char *byte = first_output(&faulty->calls[request % 8], group->size);
+    const pl_call *call = &faulty->calls[request % FAULTY_CALLS];
+    if (faulty->late && (request == 0 || call->segment_count == 0)) return PL_OK;
+    unsigned char *byte = first_output(call, group->size);
     if (byte) *byte ^= 1;
     return PL_OK;
 }
@@ -109,6 +116,31 @@ static pl_status open_faulty(pl_process_group **out, int64_t ranks)
         out[i] = &faulty->base;
     }
     return PL_OK;
+}
+
+static pl_status open_late(pl_process_group **out, int64_t ranks)
+{
+    PL_TRY(open_faulty(out, ranks));
+    for (int64_t i = 0; i < ranks; ++i) ((faulty_group *)out[i])->late = true;
+    return PL_OK;
+}
+
+/* Plain calls are what the second call of segments is compared with. */
+static void test_segments_see_late_faults(void **state)
+{
+    (void)state;
+    const conformance_backend late = {"late", integer_dtypes, 3, open_late};
+    conformance_case cases[CONFORMANCE_CASES];
+    char words[CONFORMANCE_WORDS];
+    int count = conformance_list(cases, &late, 3), seen = 0;
+    for (int i = 0; i < count; ++i) {
+        bool wrong = conformance_run_loop(&late, 3, &cases[i], 1, words) > 0;
+        bool expected = cases[i].body == BODY_SEGMENTS && cases[i].segments > 0;
+        if (wrong != expected || (wrong && !strstr(words, "other bits than the plain")))
+            fail_msg("case %d: %s", i, words);
+        seen += wrong;
+    }
+    assert_true(seen > 20);
 }
 
 static void test_cases_see_faults(void **state)
@@ -360,6 +392,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_conforms),
                                        cmocka_unit_test(test_cases_see_faults),
+                                       cmocka_unit_test(test_segments_see_late_faults),
                                        cmocka_unit_test(test_waits_again),
                                        cmocka_unit_test(test_integers_only),
                                        cmocka_unit_test(test_sums_modulo_the_prime),
