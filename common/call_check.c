@@ -181,7 +181,7 @@ static pl_status check_segments(const pl_process_group *group, const pl_call *ca
     extent sent = {0, 0}, received = {0, 0};
     for (int i = 0; i < call->segment_count; ++i) {
         const place at = {group, call, call->segments[i].dtype, i};
-        segment_extents own;
+        segment_extents own = {{0, 0}, {0, 0}};
         PL_TRY(check_segment(&at, &call->segments[i], &own));
         if (overlap(own.received, received) || overlap(own.received, sent) ||
             overlap(own.sent, received))
@@ -196,7 +196,7 @@ static pl_status check_plain(const place *at)
 {
     const pl_call *call = at->call;
     const pl_segment plain = {call->send, call->recv, call->count, call->dtype};
-    segment_extents own;
+    segment_extents own = {{0, 0}, {0, 0}};
     return check_segment(at, &plain, &own);
 }
 
