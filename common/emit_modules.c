@@ -1,18 +1,18 @@
 /* Entries of the dense modules: embedding, attention, dense MLP, final norm, loss. */
 #include "common/plan_builder.h"
 
-static uint32_t buffer(pl_builder *builder, pl_buffer_kind kind, int32_t layer, int32_t mb)
+static uint32_t buffer(pl_builder *builder, pl_buffer_kind kind, int32_t layer, int32_t micro_batch)
 {
-    return pl_builder_buffer(builder, kind, layer, mb);
+    return pl_builder_buffer(builder, kind, layer, micro_batch);
 }
 
-static pl_entry *open_module(pl_builder *builder, pl_operation operation, int32_t part, int32_t mb,
-                             pl_pass pass)
+static pl_entry *open_module(pl_builder *builder, pl_operation operation, int32_t part,
+                             int32_t micro_batch, pl_pass pass)
 {
     const pl_part *p = &builder->facts->parts.part[part];
-    return pl_builder_open(builder,
-                           pl_builder_name(builder, operation, p->subject, p->layer, mb, pass),
-                           PL_STREAM_COMPUTE);
+    return pl_builder_open(
+        builder, pl_builder_name(builder, operation, p->subject, p->layer, micro_batch, pass),
+        PL_STREAM_COMPUTE);
 }
 
 /* Backward of inputs, of weights, or of both, by what is wanted. */
@@ -22,19 +22,19 @@ static pl_pass backward_pass(bool inputs, bool weights)
     return inputs ? PL_PASS_BACKWARD_INPUTS : PL_PASS_BACKWARD_WEIGHTS;
 }
 
-void pl_emit_embedding(pl_builder *builder, int32_t mb, pl_pass pass)
+void pl_emit_embedding(pl_builder *builder, int32_t micro_batch, pl_pass pass)
 {
     int32_t part = builder->facts->parts.embedding;
     bool trained = pl_part_trained(&builder->facts->parts.part[part], PL_MODULE_FIRST);
     if (pass == PL_PASS_FORWARD) {
-        open_module(builder, PL_OP_EMBED, part, mb, pass);
+        open_module(builder, PL_OP_EMBED, part, micro_batch, pass);
         pl_builder_read_part(builder, part);
-        pl_builder_read_last(builder, buffer(builder, PL_BUF_TOKENS, 0, mb), !trained);
-        pl_builder_begin(builder, buffer(builder, PL_BUF_INPUT, 0, mb));
+        pl_builder_read_last(builder, buffer(builder, PL_BUF_TOKENS, 0, micro_batch), !trained);
+        pl_builder_begin(builder, buffer(builder, PL_BUF_INPUT, 0, micro_batch));
     } else {
-        open_module(builder, PL_OP_EMBED, part, mb, PL_PASS_BACKWARD_WEIGHTS);
-        pl_builder_read_last(builder, buffer(builder, PL_BUF_TOKENS, 0, mb), true);
-        pl_builder_read_last(builder, buffer(builder, PL_BUF_D_INPUT, 0, mb), true);
+        open_module(builder, PL_OP_EMBED, part, micro_batch, PL_PASS_BACKWARD_WEIGHTS);
+        pl_builder_read_last(builder, buffer(builder, PL_BUF_TOKENS, 0, micro_batch), true);
+        pl_builder_read_last(builder, buffer(builder, PL_BUF_D_INPUT, 0, micro_batch), true);
         pl_builder_add_gradients(builder, part, PL_MODULE_FIRST);
     }
     pl_builder_close(builder);
@@ -54,40 +54,41 @@ static int64_t attention_flops(pl_builder *builder, int64_t projections, int64_t
                           pl_builder_product(builder, 2 * products * tokens, sequence, query, 1));
 }
 
-static void emit_attention_backward(pl_builder *builder, int32_t layer, int32_t mb)
+static void emit_attention_backward(pl_builder *builder, int32_t layer, int32_t micro_batch)
 {
     const pl_layer_facts *facts = &builder->facts->layer[layer];
     int32_t part = builder->facts->parts.layer[layer];
     bool weights = pl_part_trained(&builder->facts->parts.part[part], PL_MODULE_FIRST);
-    pl_entry *entry =
-        open_module(builder, PL_OP_ATTENTION, part, mb, backward_pass(facts->below, weights));
+    pl_entry *entry = open_module(builder, PL_OP_ATTENTION, part, micro_batch,
+                                  backward_pass(facts->below, weights));
     entry->flops = attention_flops(builder, facts->below + weights, 4);
     pl_builder_read_part(builder, part);
-    pl_builder_read_last(builder, buffer(builder, PL_BUF_INPUT, layer, mb), true);
-    pl_builder_read_last(builder, buffer(builder, PL_BUF_SAVE_ATTENTION, layer, mb), true);
-    pl_builder_read_last(builder, buffer(builder, PL_BUF_D_ATTENDED, layer, mb), true);
-    if (facts->below) pl_builder_begin(builder, buffer(builder, PL_BUF_D_INPUT, layer, mb));
+    pl_builder_read_last(builder, buffer(builder, PL_BUF_INPUT, layer, micro_batch), true);
+    pl_builder_read_last(builder, buffer(builder, PL_BUF_SAVE_ATTENTION, layer, micro_batch), true);
+    pl_builder_read_last(builder, buffer(builder, PL_BUF_D_ATTENDED, layer, micro_batch), true);
+    if (facts->below)
+        pl_builder_begin(builder, buffer(builder, PL_BUF_D_INPUT, layer, micro_batch));
     pl_builder_add_gradients(builder, part, PL_MODULE_FIRST);
     pl_builder_close(builder);
 }
 
-void pl_emit_attention(pl_builder *builder, int32_t layer, int32_t mb, pl_pass pass)
+void pl_emit_attention(pl_builder *builder, int32_t layer, int32_t micro_batch, pl_pass pass)
 {
     const pl_layer_facts *facts = &builder->facts->layer[layer];
     int32_t part = builder->facts->parts.layer[layer];
     if (pass == PL_PASS_BACKWARD) {
-        if (facts->attention_backward) emit_attention_backward(builder, layer, mb);
+        if (facts->attention_backward) emit_attention_backward(builder, layer, micro_batch);
         return;
     }
     bool last = pass == PL_PASS_FORWARD ? !facts->recompute : true;
-    pl_entry *entry = open_module(builder, PL_OP_ATTENTION, part, mb, pass);
+    pl_entry *entry = open_module(builder, PL_OP_ATTENTION, part, micro_batch, pass);
     entry->flops = attention_flops(builder, 1, 2);
     pl_builder_read_part(builder, part);
-    pl_builder_read_last(builder, buffer(builder, PL_BUF_INPUT, layer, mb),
+    pl_builder_read_last(builder, buffer(builder, PL_BUF_INPUT, layer, micro_batch),
                          last && !facts->attention_backward);
-    pl_builder_begin(builder, buffer(builder, PL_BUF_ATTENDED, layer, mb));
+    pl_builder_begin(builder, buffer(builder, PL_BUF_ATTENDED, layer, micro_batch));
     if (last && facts->attention_backward)
-        pl_builder_begin(builder, buffer(builder, PL_BUF_SAVE_ATTENTION, layer, mb));
+        pl_builder_begin(builder, buffer(builder, PL_BUF_SAVE_ATTENTION, layer, micro_batch));
     pl_builder_close(builder);
 }
 
@@ -98,40 +99,40 @@ static int64_t mlp_flops(pl_builder *builder, int64_t times)
                               model->intermediate_size, 1);
 }
 
-static void emit_mlp_backward(pl_builder *builder, int32_t layer, int32_t mb)
+static void emit_mlp_backward(pl_builder *builder, int32_t layer, int32_t micro_batch)
 {
     const pl_layer_facts *facts = &builder->facts->layer[layer];
     int32_t part = builder->facts->parts.layer[layer];
     bool weights = pl_part_trained(&builder->facts->parts.part[part], PL_MODULE_SECOND);
-    pl_entry *entry = open_module(builder, PL_OP_MLP, part, mb,
+    pl_entry *entry = open_module(builder, PL_OP_MLP, part, micro_batch,
                                   backward_pass(facts->attention_backward, weights));
     entry->flops = mlp_flops(builder, facts->attention_backward + weights);
     pl_builder_read_part(builder, part);
-    pl_builder_read_last(builder, buffer(builder, PL_BUF_ATTENDED, layer, mb), true);
-    pl_builder_read_last(builder, buffer(builder, PL_BUF_SAVE_MLP, layer, mb), true);
-    pl_builder_read_last(builder, buffer(builder, PL_BUF_D_INPUT, layer + 1, mb), true);
+    pl_builder_read_last(builder, buffer(builder, PL_BUF_ATTENDED, layer, micro_batch), true);
+    pl_builder_read_last(builder, buffer(builder, PL_BUF_SAVE_MLP, layer, micro_batch), true);
+    pl_builder_read_last(builder, buffer(builder, PL_BUF_D_INPUT, layer + 1, micro_batch), true);
     if (facts->attention_backward)
-        pl_builder_begin(builder, buffer(builder, PL_BUF_D_ATTENDED, layer, mb));
+        pl_builder_begin(builder, buffer(builder, PL_BUF_D_ATTENDED, layer, micro_batch));
     pl_builder_add_gradients(builder, part, PL_MODULE_SECOND);
     pl_builder_close(builder);
 }
 
-void pl_emit_dense_mlp(pl_builder *builder, int32_t layer, int32_t mb, pl_pass pass)
+void pl_emit_dense_mlp(pl_builder *builder, int32_t layer, int32_t micro_batch, pl_pass pass)
 {
     const pl_layer_facts *facts = &builder->facts->layer[layer];
     int32_t part = builder->facts->parts.layer[layer];
     if (pass == PL_PASS_BACKWARD) {
-        emit_mlp_backward(builder, layer, mb);
+        emit_mlp_backward(builder, layer, micro_batch);
         return;
     }
     bool saves = facts->backward && (pass == PL_PASS_RECOMPUTE || !facts->recompute);
-    pl_entry *entry = open_module(builder, PL_OP_MLP, part, mb, pass);
+    pl_entry *entry = open_module(builder, PL_OP_MLP, part, micro_batch, pass);
     entry->flops = mlp_flops(builder, 1);
     pl_builder_read_part(builder, part);
-    pl_builder_read_last(builder, buffer(builder, PL_BUF_ATTENDED, layer, mb), !saves);
+    pl_builder_read_last(builder, buffer(builder, PL_BUF_ATTENDED, layer, micro_batch), !saves);
     if (pass == PL_PASS_FORWARD)
-        pl_builder_begin(builder, buffer(builder, PL_BUF_INPUT, layer + 1, mb));
-    if (saves) pl_builder_begin(builder, buffer(builder, PL_BUF_SAVE_MLP, layer, mb));
+        pl_builder_begin(builder, buffer(builder, PL_BUF_INPUT, layer + 1, micro_batch));
+    if (saves) pl_builder_begin(builder, buffer(builder, PL_BUF_SAVE_MLP, layer, micro_batch));
     pl_builder_close(builder);
 }
 
@@ -141,45 +142,46 @@ static bool norm_backward(const pl_plan_facts *facts)
            pl_part_trained(&facts->parts.part[facts->parts.norm], PL_MODULE_FIRST);
 }
 
-void pl_emit_final_norm(pl_builder *builder, int32_t mb, pl_pass pass)
+void pl_emit_final_norm(pl_builder *builder, int32_t micro_batch, pl_pass pass)
 {
     const pl_plan_facts *facts = builder->facts;
     int32_t part = facts->parts.norm, layers = facts->parts.layer_count;
-    uint32_t input = buffer(builder, PL_BUF_INPUT, layers, mb);
+    uint32_t input = buffer(builder, PL_BUF_INPUT, layers, micro_batch);
     if (pass == PL_PASS_FORWARD) {
-        open_module(builder, PL_OP_FINAL_NORM, part, mb, pass);
+        open_module(builder, PL_OP_FINAL_NORM, part, micro_batch, pass);
         pl_builder_read_part(builder, part);
         pl_builder_read_last(builder, input, !norm_backward(facts));
-        pl_builder_begin(builder, buffer(builder, PL_BUF_FINAL, 0, mb));
+        pl_builder_begin(builder, buffer(builder, PL_BUF_FINAL, 0, micro_batch));
     } else {
         bool inputs = facts->layer[layers - 1].backward;
         bool weights = pl_part_trained(&facts->parts.part[part], PL_MODULE_FIRST);
-        open_module(builder, PL_OP_FINAL_NORM, part, mb, backward_pass(inputs, weights));
+        open_module(builder, PL_OP_FINAL_NORM, part, micro_batch, backward_pass(inputs, weights));
         pl_builder_read_part(builder, part);
         pl_builder_read_last(builder, input, true);
-        pl_builder_read_last(builder, buffer(builder, PL_BUF_D_FINAL, 0, mb), true);
-        if (inputs) pl_builder_begin(builder, buffer(builder, PL_BUF_D_INPUT, layers, mb));
+        pl_builder_read_last(builder, buffer(builder, PL_BUF_D_FINAL, 0, micro_batch), true);
+        if (inputs) pl_builder_begin(builder, buffer(builder, PL_BUF_D_INPUT, layers, micro_batch));
         pl_builder_add_gradients(builder, part, PL_MODULE_FIRST);
     }
     pl_builder_close(builder);
 }
 
 /* Logits are never whole: product, cross-entropy and both gradients go together, in pieces. */
-void pl_emit_loss(pl_builder *builder, int32_t mb)
+void pl_emit_loss(pl_builder *builder, int32_t micro_batch)
 {
     const pl_plan_facts *facts = builder->facts;
     int32_t part = facts->parts.head;
     bool weights = pl_part_trained(&facts->parts.part[part], PL_MODULE_FIRST);
     bool inputs = norm_backward(facts);
     pl_entry *entry = pl_builder_open(
-        builder, pl_builder_name(builder, PL_OP_LOSS, PL_SUBJECT_HEAD, -1, mb, PL_PASS_FORWARD),
+        builder,
+        pl_builder_name(builder, PL_OP_LOSS, PL_SUBJECT_HEAD, -1, micro_batch, PL_PASS_FORWARD),
         PL_STREAM_COMPUTE);
-    entry->flops = pl_builder_product(builder, 2 * (1 + inputs + weights) * facts->tokens,
+    entry->flops = pl_builder_product(builder, INT64_C(2) * (1 + inputs + weights) * facts->tokens,
                                       facts->model->hidden_size, facts->model->vocab_size, 1);
     pl_builder_read_part(builder, part);
-    pl_builder_read_last(builder, buffer(builder, PL_BUF_FINAL, 0, mb), true);
-    pl_builder_read_last(builder, buffer(builder, PL_BUF_LABELS, 0, mb), true);
-    if (inputs) pl_builder_begin(builder, buffer(builder, PL_BUF_D_FINAL, 0, mb));
+    pl_builder_read_last(builder, buffer(builder, PL_BUF_FINAL, 0, micro_batch), true);
+    pl_builder_read_last(builder, buffer(builder, PL_BUF_LABELS, 0, micro_batch), true);
+    if (inputs) pl_builder_begin(builder, buffer(builder, PL_BUF_D_FINAL, 0, micro_batch));
     pl_builder_add_gradients(builder, part, PL_MODULE_FIRST);
     pl_builder_add_into(builder, buffer(builder, PL_BUF_LOSS_SUM, 0, -1));
     pl_builder_close(builder);

@@ -12,7 +12,7 @@ typedef struct moe {
     pl_builder *builder;
     const pl_plan_facts *facts;
     const pl_layer_facts *layer_facts;
-    int32_t layer, mb;
+    int32_t layer, micro_batch;
     pl_pass pass;
     bool exchanges; /* more than one owner */
     bool all_to_all;
@@ -20,12 +20,12 @@ typedef struct moe {
     bool saves;   /* this pass leaves what backward needs */
 } moe;
 
-static moe start(pl_builder *builder, int32_t layer, int32_t mb, pl_pass pass)
+static moe start(pl_builder *builder, int32_t layer, int32_t micro_batch, pl_pass pass)
 {
     const pl_plan_facts *facts = builder->facts;
     moe m = {.builder = builder, .facts = facts, .layer_facts = &facts->layer[layer]};
     m.layer = layer;
-    m.mb = mb;
+    m.micro_batch = micro_batch;
     m.pass = pass;
     m.exchanges = facts->owners > 1;
     m.all_to_all = facts->settings->policy.dispatch == PL_DISPATCH_ALL_TO_ALL;
@@ -36,7 +36,7 @@ static moe start(pl_builder *builder, int32_t layer, int32_t mb, pl_pass pass)
 
 static uint32_t buffer(const moe *m, pl_buffer_kind kind)
 {
-    return pl_builder_buffer(m->builder, kind, m->layer, m->mb);
+    return pl_builder_buffer(m->builder, kind, m->layer, m->micro_batch);
 }
 
 static void read(const moe *m, pl_buffer_kind kind, bool ends)
@@ -53,7 +53,8 @@ static pl_entry *open_entry(const moe *m, pl_operation operation, pl_pass pass, 
 {
     pl_subject subject = operation == PL_OP_EXPERTS ? PL_SUBJECT_EXPERTS : PL_SUBJECT_LAYER;
     return pl_builder_open(
-        m->builder, pl_builder_name(m->builder, operation, subject, m->layer, m->mb, pass), stream);
+        m->builder, pl_builder_name(m->builder, operation, subject, m->layer, m->micro_batch, pass),
+        stream);
 }
 
 static void close_entry(const moe *m) { pl_builder_close(m->builder); }
@@ -144,9 +145,9 @@ static void emit_share_routes(const moe *m)
     close_entry(m);
 }
 
-void pl_emit_moe_send(pl_builder *builder, int32_t layer, int32_t mb, pl_pass pass)
+void pl_emit_moe_send(pl_builder *builder, int32_t layer, int32_t micro_batch, pl_pass pass)
 {
-    moe m = start(builder, layer, mb, pass);
+    moe m = start(builder, layer, micro_batch, pass);
     bool forward = pass == PL_PASS_FORWARD;
     bool keeps_normed = m.saves && m.layer_facts->feed_backward;
     emit_route(&m);
@@ -230,13 +231,14 @@ static void emit_merge(const moe *m)
     read(m, PL_BUF_ATTENDED, !feed_backward);
     if (m->all_to_all && m->exchanges && !m->layer_facts->backward)
         pl_builder_end(m->builder, buffer(m, PL_BUF_ROWS));
-    pl_builder_begin(m->builder, pl_builder_buffer(m->builder, PL_BUF_INPUT, m->layer + 1, m->mb));
+    pl_builder_begin(m->builder,
+                     pl_builder_buffer(m->builder, PL_BUF_INPUT, m->layer + 1, m->micro_batch));
     close_entry(m);
 }
 
-void pl_emit_moe_compute(pl_builder *builder, int32_t layer, int32_t mb, pl_pass pass)
+void pl_emit_moe_compute(pl_builder *builder, int32_t layer, int32_t micro_batch, pl_pass pass)
 {
-    moe m = start(builder, layer, mb, pass);
+    moe m = start(builder, layer, micro_batch, pass);
     emit_experts(&m);
     if (m.exchanges && makes_results(&m))
         exchange(&m, PL_OP_COMBINE, PL_BUF_EXPERT_OUT, PL_BUF_RETURNED, true);
@@ -245,12 +247,13 @@ void pl_emit_moe_compute(pl_builder *builder, int32_t layer, int32_t mb, pl_pass
 
 /* --- backward --- */
 
-void pl_emit_moe_merge_backward(pl_builder *builder, int32_t layer, int32_t mb)
+void pl_emit_moe_merge_backward(pl_builder *builder, int32_t layer, int32_t micro_batch)
 {
-    moe m = start(builder, layer, mb, PL_PASS_BACKWARD);
+    moe m = start(builder, layer, micro_batch, PL_PASS_BACKWARD);
     bool feed_backward = m.layer_facts->feed_backward;
     open_entry(&m, PL_OP_MERGE, PL_PASS_BACKWARD_INPUTS, PL_STREAM_COMPUTE);
-    pl_builder_read_last(builder, pl_builder_buffer(builder, PL_BUF_D_INPUT, layer + 1, mb), true);
+    pl_builder_read_last(builder,
+                         pl_builder_buffer(builder, PL_BUF_D_INPUT, layer + 1, micro_batch), true);
     if (m.all_to_all) {
         if (feed_backward) read(&m, PL_BUF_RETURNED, true);
         read(&m, PL_BUF_ROUTE, !feed_backward && m.exchanges);
@@ -291,9 +294,9 @@ static void emit_experts_inputs(const moe *m)
     close_entry(m);
 }
 
-void pl_emit_moe_experts_backward(pl_builder *builder, int32_t layer, int32_t mb)
+void pl_emit_moe_experts_backward(pl_builder *builder, int32_t layer, int32_t micro_batch)
 {
-    moe m = start(builder, layer, mb, PL_PASS_BACKWARD);
+    moe m = start(builder, layer, micro_batch, PL_PASS_BACKWARD);
     emit_experts_inputs(&m);
     if (!m.exchanges || !m.layer_facts->feed_backward) return;
     exchange(&m, PL_OP_DISPATCH, PL_BUF_D_RECEIVED, m.all_to_all ? PL_BUF_D_SEND : PL_BUF_D_NORMED,
@@ -301,9 +304,9 @@ void pl_emit_moe_experts_backward(pl_builder *builder, int32_t layer, int32_t mb
     if (!m.all_to_all) emit_share_routes_backward(&m);
 }
 
-void pl_emit_moe_experts_weights(pl_builder *builder, int32_t layer, int32_t mb)
+void pl_emit_moe_experts_weights(pl_builder *builder, int32_t layer, int32_t micro_batch)
 {
-    moe m = start(builder, layer, mb, PL_PASS_BACKWARD);
+    moe m = start(builder, layer, micro_batch, PL_PASS_BACKWARD);
     bool feed_backward = m.layer_facts->feed_backward;
     bool input_stays = rows_in(&m) == PL_BUF_NORMED && feed_backward;
     bool routes_stay = routes(&m) == PL_BUF_ROUTE && feed_backward;
@@ -324,16 +327,17 @@ void pl_emit_moe_experts_weights(pl_builder *builder, int32_t layer, int32_t mb)
 static void read_balance(const moe *m, pl_entry *entry)
 {
     pl_builder *builder = m->builder;
-    bool last = m->layer == m->facts->balance_reader && m->mb == m->facts->micro_batches - 1;
+    bool last =
+        m->layer == m->facts->balance_reader && m->micro_batch == m->facts->micro_batches - 1;
     if (!m->facts->balance) return;
     pl_builder_read_last(builder, pl_builder_buffer(builder, PL_BUF_BALANCE, 0, -1), last);
     pl_builder_read(builder, pl_builder_buffer(builder, PL_BUF_TOKEN_COUNT, 0, -1));
     entry->scale = (pl_scale){1, m->facts->rounds * m->facts->micro_batches, 1};
 }
 
-void pl_emit_moe_route_backward(pl_builder *builder, int32_t layer, int32_t mb)
+void pl_emit_moe_route_backward(pl_builder *builder, int32_t layer, int32_t micro_batch)
 {
-    moe m = start(builder, layer, mb, PL_PASS_BACKWARD);
+    moe m = start(builder, layer, micro_batch, PL_PASS_BACKWARD);
     int32_t part = m.facts->parts.layer[layer];
     bool weights = pl_part_trained(&m.facts->parts.part[part], PL_MODULE_SECOND);
     bool inputs = m.layer_facts->attention_backward;

@@ -274,7 +274,8 @@ void pl_emit_control(pl_builder *builder)
     bool alone = group_size(builder, PL_GROUP_WORLD) == 1;
     open_entry(builder, PL_OP_CONTROL, PL_SUBJECT_FLAGS,
                alone ? PL_STREAM_HOST : PL_STREAM_COMMUNICATION);
-    if (!alone) pl_builder_communicate(builder, PL_GROUP_WORLD, PL_REDUCTION_MAX, PL_I64, 4 * 8);
+    if (!alone)
+        pl_builder_communicate(builder, PL_GROUP_WORLD, PL_REDUCTION_MAX, PL_I64, INT64_C(4) * 8);
     if (step) {
         pl_builder_read_last(builder, one(builder, PL_BUF_CLIP), true);
         pl_builder_read_last(builder, one(builder, PL_BUF_LOSS_SUM), true);

@@ -354,7 +354,7 @@ static void describe_other_buffer(pl_builder *builder, pl_buffer *buffer)
     case PL_BUF_TOKEN_COUNT: buffer->dtype = PL_I64; break;
     case PL_BUF_FLAGS:
         buffer->dtype = PL_I64;
-        buffer->bytes = 4 * 8; /* stop, save, failed, save not finished */
+        buffer->bytes = INT64_C(4) * 8; /* stop, save, failed, save not finished */
         break;
     case PL_BUF_LOSS_SUM: buffer->bytes = 16; break;
     case PL_BUF_CLIP: buffer->bytes = 24; break;

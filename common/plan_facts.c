@@ -116,7 +116,7 @@ static pl_status make_facts(pl_plan_facts *facts)
     size_t layers = (size_t)facts->parts.layer_count, units = (size_t)facts->parts.unit_count;
     size_t times =
         facts->settings->policy.reshard == PL_RESHARD_PER_CALL ? (size_t)facts->micro_batches : 1;
-    size_t most = (2 * 2 * layers + 4) * times;
+    size_t most = (4 * layers + 4) * times; /* two units a layer, forward and backward; the ends */
     PL_TRY(pl_allocate(&facts->layer, layers, sizeof *facts->layer, "layers"));
     PL_TRY(pl_allocate(&facts->calls, most, sizeof *facts->calls, "calls of units"));
     PL_TRY(pl_allocate(&facts->last_call, units, sizeof *facts->last_call, "calls of units"));

@@ -221,7 +221,7 @@ static void emit_reduce(pl_builder *builder, const pl_unit *unit, const bool *ha
     int64_t bytes = 0;
     pl_builder_open(builder, gradient_name(builder, PL_OP_REDUCE, first, 0),
                     PL_STREAM_COMMUNICATION);
-    for (int32_t i = 0; i < unit->part_count; ++i) {
+    for (int32_t i = 0; i < unit->part_count && i < 2; ++i) {
         int32_t part = unit->part[i];
         if (!has[i]) continue;
         uint32_t gradient = pl_builder_buffer(builder, PL_BUF_GRADIENT, part, -1);
@@ -236,7 +236,7 @@ static void emit_reduce(pl_builder *builder, const pl_unit *unit, const bool *ha
     }
     pl_builder_communicate(builder, unit->shard_role, PL_REDUCTION_SUM, wire, bytes);
     pl_builder_close(builder);
-    for (int32_t i = 0; i < unit->part_count; ++i)
+    for (int32_t i = 0; i < unit->part_count && i < 2; ++i)
         if (piece[i]) emit_keep_piece(builder, unit->part[i]);
 }
 
@@ -250,7 +250,7 @@ void pl_builder_reduce(pl_builder *builder, int32_t part)
     if (facts->settings->policy.accumulate == PL_ACCUMULATE_UNSHARDED &&
         builder->round < facts->rounds - 1)
         return;
-    for (int32_t i = 0; i < unit->part_count; ++i) {
+    for (int32_t i = 0; i < unit->part_count && i < 2; ++i) {
         if (facts->parts.part[unit->part[i]].trained_elements == 0) continue;
         has[i] = pl_builder_alive(
             builder, pl_builder_buffer(builder, PL_BUF_GRADIENT_SUM, unit->part[i], -1));

@@ -21,9 +21,9 @@ static pl_status collect(calls *c, const pl_section *section, pl_group_role role
 {
     c->section = section;
     c->count = 0;
-    for (size_t i = 0; i < section->entry_count; ++i) {
-        if (!communicates(&section->entries[i]) || section->entries[i].group != (uint8_t)role)
-            continue;
+    const pl_entry *entries = section->entries;
+    for (size_t i = 0; entries && i < section->entry_count; ++i) {
+        if (!communicates(&entries[i]) || entries[i].group != (uint8_t)role) continue;
         PL_TRY(pl_grow(&c->entry, &c->capacity, c->count + 1, sizeof *c->entry, "calls"));
         c->entry[c->count++] = (int32_t)i;
     }
@@ -86,10 +86,10 @@ static void check_control(const pl_sim_world *world, pl_verdict *verdict, const 
     if (!last || last->name.operation != PL_OP_CONTROL)
         pl_verdict_fail(verdict, rank, section->program, section, last,
                         "is the last entry of the program; control must be");
-    for (size_t i = 0; i < section->entry_count; ++i)
-        if (communicates(&section->entries[i]) &&
-            world->groups.size[section->entries[i].group] == 1)
-            pl_verdict_fail(verdict, rank, section->program, section, &section->entries[i],
+    const pl_entry *entries = section->entries;
+    for (size_t i = 0; entries && i < section->entry_count; ++i)
+        if (communicates(&entries[i]) && world->groups.size[entries[i].group] == 1)
+            pl_verdict_fail(verdict, rank, section->program, section, &entries[i],
                             "a collective in a group of one rank");
 }
 
