@@ -531,7 +531,7 @@ static pl_status read_uses(reader *r, pl_entry *entry, char *list, uint32_t flag
     return PL_OK;
 }
 
-/* Labels for now; places once the section is whole. */
+/* Labels at first; places once the section is whole. */
 static pl_status read_waits(reader *r, pl_entry *entry, char *list)
 {
     pl_section *section = r->section;
