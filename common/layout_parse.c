@@ -112,15 +112,6 @@ static const char *word_string(char buffer[WORD_MAX], word w)
     return buffer;
 }
 
-static bool same_spelling(const char *a, const char *b)
-{
-    for (; *a && *b; ++a, ++b) {
-        int letter = *a == '-' ? '_' : tolower((unsigned char)*a);
-        if (letter != *b) return false;
-    }
-    return *a == *b;
-}
-
 static pl_status refuse(const parser *p, int column, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -221,7 +212,7 @@ static pl_status answer_unknown(const parser *p, word key, word value)
     const char *foreign_names[FOREIGN_COUNT];
     word_string(name, key);
     for (int i = 0; i < FOREIGN_COUNT; ++i) {
-        if (same_spelling(name, foreign_keys[i].name))
+        if (pl_same_word(name, foreign_keys[i].name))
             return answer_foreign(p, &foreign_keys[i], key, value);
         foreign_names[i] = foreign_keys[i].name;
     }

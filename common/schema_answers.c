@@ -1,5 +1,4 @@
 /* What to say to a key that is none: the spelling of today, or the nearest keys. */
-#include <ctype.h>
 #include <string.h>
 
 #include "common/schema.h"
@@ -142,17 +141,6 @@ static const struct {
 
 enum { ANSWERS = sizeof answers / sizeof *answers };
 
-/* Equal but for letter case and '-' against '_'. */
-static bool same_word(const char *a, const char *b)
-{
-    for (; *a && *b; ++a, ++b) {
-        int x = *a == '-' ? '_' : tolower((unsigned char)*a);
-        int y = *b == '-' ? '_' : tolower((unsigned char)*b);
-        if (x != y) return false;
-    }
-    return *a == *b;
-}
-
 static const char *last_part(const char *name)
 {
     const char *dot = strrchr(name, '.');
@@ -165,7 +153,7 @@ static bool add_misplaced(pl_text *text, const char *unknown)
     int count = 0, found = 0;
     const pl_schema_key *keys = pl_schema_keys(&count);
     for (int i = 0; i < count; ++i) {
-        if (!same_word(last_part(keys[i].name), last_part(unknown))) continue;
+        if (!pl_same_word(last_part(keys[i].name), last_part(unknown))) continue;
         pl_text_add(text, "%s'%s'", found ? " or " : "; did you mean ", keys[i].name);
         ++found;
     }
@@ -176,8 +164,8 @@ static bool add_misplaced(pl_text *text, const char *unknown)
 static bool add_foreign(pl_text *text, const char *unknown)
 {
     for (int i = 0; i < ANSWERS; ++i) {
-        if (!same_word(answers[i].foreign, unknown) &&
-            !same_word(answers[i].foreign, last_part(unknown)))
+        if (!pl_same_word(answers[i].foreign, unknown) &&
+            !pl_same_word(answers[i].foreign, last_part(unknown)))
             continue;
         pl_text_add(text, "; today: %s", answers[i].today);
         return true;

@@ -100,6 +100,15 @@ void pl_text_free(pl_text *text)
 
 static int fold(char letter) { return letter == '-' ? '_' : tolower((unsigned char)letter); }
 
+bool pl_same_word(const char *a, const char *b)
+{
+    while (*a && *b && fold(*a) == fold(*b)) {
+        ++a;
+        ++b;
+    }
+    return *a == *b;
+}
+
 /* Edit distance with neighbouring letters swapped counting one; words over the bound are far. */
 enum { WORD_MAX = 48, FAR = 1000 };
 

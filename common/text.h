@@ -44,6 +44,9 @@ pl_status pl_text_status(const pl_text *text);
 void pl_text_clear(pl_text *text);
 void pl_text_free(pl_text *text);
 
+/* Equal but for letter case and '-' against '_'. */
+bool pl_same_word(const char *a, const char *b);
+
 /* The element of CHOICES (COUNT strings) closest to GIVEN by edit distance, letter case and
  * '-' against '_' counting nothing, beginnings and abbreviations of a word counting as near;
  * NULL when none is near enough to be worth naming. */

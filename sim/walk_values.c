@@ -478,7 +478,7 @@ size_t pl_walk_scratch(const pl_entry *entry, int64_t size)
     return (same_on_all ? 1 : (size_t)size) * count_uses(entry);
 }
 
-/* The values read, in the order of the uses, into SEND with stride SIZE times FACTORS or not. */
+/* The values read, in the order of the uses; bound sizes are no message. */
 static int64_t list_reads(const act *a, pl_value *list)
 {
     int64_t count = 0;

@@ -395,6 +395,50 @@ static void failed_allocations_are_reported(void **state)
     pl_model_free(&model);
 }
 
+/* --- payloads --- */
+
+/* How many things are wrong about the payload of a part, with OFF bytes added to each offset. */
+static int64_t wrong_payload(const cut *c, int32_t number, const pl_precision *precision,
+                             int64_t off)
+{
+    enum { MOST = 32 };
+    const pl_part *part = &c->parts.part[number];
+    pl_payload_item items[MOST];
+    int64_t next = 0, wrong = 0, sharded = 0;
+    int64_t count =
+        pl_parts_payload(&c->parts, &c->model, &c->layout, precision, number, items, MOST);
+    for (int64_t i = 0; i < part->tensor_count; ++i)
+        sharded += c->model.tensors[part->first_tensor + i].class_ != PL_CLASS_IGNORED;
+    assert_true(count <= MOST);
+    for (int64_t i = 0; i < count; ++i) {
+        const pl_tensor *tensor = &c->model.tensors[items[i].tensor];
+        pl_dtype stored = tensor->frozen ? c->model.stored_dtype : precision->gather;
+        wrong += items[i].offset_bytes + off != next || items[i].wire != stored;
+        wrong += items[i].padded_rows != largest_rows(&c->layout, tensor);
+        wrong += tensor->class_ == PL_CLASS_IGNORED || items[i].scale_bytes != 0;
+        next += items[i].padded_rows * tensor->cols * pl_dtype_bytes(stored);
+    }
+    return wrong + (count != sharded) + (next != part->wire_bytes);
+}
+
+static void payloads_are_the_parts_tensor_by_tensor(void **state)
+{
+    static const char *const notations[] = {"legacy:world=4,ep=2", "decoupled:world=4,ep=2",
+                                            "folded:world=8,ep=2,replicas=2", "single:world=2"};
+    (void)state;
+    for (size_t i = 0; i < sizeof notations / sizeof *notations; ++i) {
+        cut c = cut_case("moe", notations[i], "mlp.gate.weight", "q_proj");
+        for (int32_t part = 0; part < c.parts.part_count; ++part) {
+            pl_payload_item first;
+            assert_int_equal(wrong_payload(&c, part, &fp32, 0), 0);
+            assert_true(wrong_payload(&c, part, &fp32, 1) > 0);
+            int64_t count = pl_parts_payload(&c.parts, &c.model, &c.layout, &fp32, part, &first, 1);
+            assert_true(count >= 1 && first.offset_bytes == 0);
+        }
+        free_cut(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -408,6 +452,7 @@ int main(void)
         cmocka_unit_test(equal_layers_differ_once_one_is_frozen_or_whole),
         cmocka_unit_test(modules_know_what_trains),
         cmocka_unit_test(wire_types_follow_precision_and_storage),
+        cmocka_unit_test(payloads_are_the_parts_tensor_by_tensor),
         cmocka_unit_test(sizes_that_overflow_are_refused),
         cmocka_unit_test(failed_allocations_are_reported),
     };
