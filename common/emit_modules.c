@@ -1,4 +1,4 @@
-/* Entries of the dense modules: embedding, attention, dense MLP, final norm, loss. */
+/* Entries of the dense modules: embedding, attention, dense MLP, final norm, loss, logits. */
 #include "common/plan_builder.h"
 
 static uint32_t buffer(pl_builder *builder, pl_buffer_kind kind, int32_t layer, int32_t micro_batch)
@@ -165,6 +165,16 @@ void pl_emit_final_norm(pl_builder *builder, int32_t micro_batch, pl_pass pass)
     pl_builder_close(builder);
 }
 
+/* The head's parameters are the embedding's when tied; the entry is the head's in any case. */
+static pl_entry *open_head(pl_builder *builder, pl_operation operation, int32_t micro_batch,
+                           pl_stream stream)
+{
+    return pl_builder_open(
+        builder,
+        pl_builder_name(builder, operation, PL_SUBJECT_HEAD, -1, micro_batch, PL_PASS_FORWARD),
+        stream);
+}
+
 /* Logits are never whole: product, cross-entropy and both gradients go together, in pieces. */
 void pl_emit_loss(pl_builder *builder, int32_t micro_batch)
 {
@@ -172,10 +182,7 @@ void pl_emit_loss(pl_builder *builder, int32_t micro_batch)
     int32_t part = facts->parts.head;
     bool weights = pl_part_trained(&facts->parts.part[part], PL_MODULE_FIRST);
     bool inputs = norm_backward(facts);
-    pl_entry *entry = pl_builder_open(
-        builder,
-        pl_builder_name(builder, PL_OP_LOSS, PL_SUBJECT_HEAD, -1, micro_batch, PL_PASS_FORWARD),
-        PL_STREAM_COMPUTE);
+    pl_entry *entry = open_head(builder, PL_OP_LOSS, micro_batch, PL_STREAM_COMPUTE);
     entry->flops = pl_builder_product(builder, INT64_C(2) * (1 + inputs + weights) * facts->tokens,
                                       facts->model->hidden_size, facts->model->vocab_size, 1);
     pl_builder_read_part(builder, part);
@@ -184,5 +191,21 @@ void pl_emit_loss(pl_builder *builder, int32_t micro_batch)
     if (inputs) pl_builder_begin(builder, buffer(builder, PL_BUF_D_FINAL, 0, micro_batch));
     pl_builder_add_gradients(builder, part, PL_MODULE_FIRST);
     pl_builder_add_into(builder, buffer(builder, PL_BUF_LOSS_SUM, 0, -1));
+    pl_builder_close(builder);
+}
+
+/* The head on one position, which the caller names when the program is run, and a token drawn. */
+void pl_emit_logits(pl_builder *builder, int32_t micro_batch)
+{
+    const pl_model *model = builder->facts->model;
+    uint32_t logits = buffer(builder, PL_BUF_LOGITS, 0, micro_batch);
+    pl_entry *entry = open_head(builder, PL_OP_LOGITS, micro_batch, PL_STREAM_COMPUTE);
+    entry->flops = pl_builder_product(builder, 2, model->hidden_size, model->vocab_size, 1);
+    pl_builder_read_part(builder, builder->facts->parts.head);
+    pl_builder_read_last(builder, buffer(builder, PL_BUF_FINAL, 0, micro_batch), true);
+    pl_builder_begin(builder, logits);
+    pl_builder_close(builder);
+    open_head(builder, PL_OP_SAMPLE, micro_batch, PL_STREAM_HOST);
+    pl_builder_read_last(builder, logits, true);
     pl_builder_close(builder);
 }

@@ -35,13 +35,17 @@ static void reduce_one(pl_builder *builder, pl_subject subject, pl_buffer_kind k
 
 /* --- the batch --- */
 
-/* Labels are on the host, so the count of valid ones is the step's first collective. */
-static void emit_token_count(pl_builder *builder)
+void pl_emit_load_batch(pl_builder *builder)
 {
     pl_entry *entry = open_entry(builder, PL_OP_LOAD_BATCH, PL_SUBJECT_BATCH, PL_STREAM_HOST);
     entry->group = PL_GROUP_DATA; /* the index in it is the batch index */
     pl_builder_begin(builder, one(builder, PL_BUF_BATCH));
     pl_builder_close(builder);
+}
+
+/* Labels are on the host, so the count of valid ones is the first collective. */
+void pl_emit_token_count(pl_builder *builder)
+{
     open_entry(builder, PL_OP_COUNT_TOKENS, PL_SUBJECT_TOKENS, PL_STREAM_HOST);
     pl_builder_read(builder, one(builder, PL_BUF_BATCH));
     pl_builder_begin(builder, one(builder, PL_BUF_TOKEN_COUNT));
@@ -49,13 +53,9 @@ static void emit_token_count(pl_builder *builder)
     reduce_one(builder, PL_SUBJECT_TOKENS, PL_BUF_TOKEN_COUNT, PL_GROUP_STAGE);
 }
 
-void pl_emit_batch(pl_builder *builder)
+void pl_emit_copy_batch(pl_builder *builder, bool labels)
 {
     const pl_plan_facts *facts = builder->facts;
-    if (builder->round < 0) {
-        emit_token_count(builder);
-        return;
-    }
     for (int32_t mb = 0; mb < facts->micro_batches; ++mb) {
         bool last = builder->round == facts->rounds - 1 && mb == facts->micro_batches - 1;
         pl_builder_open(
@@ -64,7 +64,7 @@ void pl_emit_batch(pl_builder *builder)
             PL_STREAM_COPY);
         pl_builder_read_last(builder, one(builder, PL_BUF_BATCH), last);
         pl_builder_begin(builder, pl_builder_buffer(builder, PL_BUF_TOKENS, 0, mb));
-        pl_builder_begin(builder, pl_builder_buffer(builder, PL_BUF_LABELS, 0, mb));
+        if (labels) pl_builder_begin(builder, pl_builder_buffer(builder, PL_BUF_LABELS, 0, mb));
         pl_builder_close(builder);
     }
 }
@@ -243,7 +243,7 @@ static void emit_optimizer(pl_builder *builder)
     entry->predicate = PL_IF_UPDATE;
     entry->elements = local_elements(builder);
     pl_builder_read(builder, one(builder, PL_BUF_CLIP));
-    pl_builder_read_last(builder, one(builder, PL_BUF_TOKEN_COUNT), true);
+    pl_builder_read(builder, one(builder, PL_BUF_TOKEN_COUNT));
     each_trained(builder, false, PL_SUBJECT_GRADIENTS, step_part);
     each_trained(builder, true, PL_SUBJECT_GRADIENTS, step_ignored);
     pl_builder_close(builder);
@@ -263,22 +263,29 @@ void pl_emit_update(pl_builder *builder)
     emit_scale(builder);
     emit_norm(builder);
     emit_optimizer(builder);
+}
+
+void pl_emit_loss_sum(pl_builder *builder)
+{
     reduce_one(builder, PL_SUBJECT_LOSS, PL_BUF_LOSS_SUM, PL_GROUP_STAGE);
 }
 
 /* Every program ends here: four flags agree on all ranks of the world, each the largest of all
- * ranks': stop, save, failed, and a save that is not finished. */
+ * ranks': stop, save, failed, and a save that is not finished. With them the host learns the
+ * numbers of the program: loss and T, norm and clip coefficient. */
 void pl_emit_control(pl_builder *builder)
 {
     bool step = builder->section->program == PL_PROGRAM_STEP;
+    bool losses = step || builder->section->program == PL_PROGRAM_EVALUATE;
     bool alone = group_size(builder, PL_GROUP_WORLD) == 1;
     open_entry(builder, PL_OP_CONTROL, PL_SUBJECT_FLAGS,
                alone ? PL_STREAM_HOST : PL_STREAM_COMMUNICATION);
     if (!alone)
         pl_builder_communicate(builder, PL_GROUP_WORLD, PL_REDUCTION_MAX, PL_I64, INT64_C(4) * 8);
-    if (step) {
-        pl_builder_read_last(builder, one(builder, PL_BUF_CLIP), true);
+    if (step) pl_builder_read_last(builder, one(builder, PL_BUF_CLIP), true);
+    if (losses) {
         pl_builder_read_last(builder, one(builder, PL_BUF_LOSS_SUM), true);
+        pl_builder_read_last(builder, one(builder, PL_BUF_TOKEN_COUNT), true);
     }
     pl_builder_begin(builder, one(builder, PL_BUF_FLAGS));
     pl_builder_end(builder, one(builder, PL_BUF_FLAGS));

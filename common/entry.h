@@ -22,6 +22,7 @@ typedef enum pl_operation {
     PL_OP_COUNT_TOKENS,    /* host: count the valid labels of this rank */
     PL_OP_COPY,            /* between host and device */
     PL_OP_INITIALIZE,      /* host: make initial values */
+    PL_OP_WRITE,           /* host: hand parameters out */
     PL_OP_ZERO,            /* fill with zeroes */
     PL_OP_CAST,            /* change the element type */
     PL_OP_GATHER,          /* all-gather a unit's parameters */
@@ -42,6 +43,8 @@ typedef enum pl_operation {
     PL_OP_MERGE,           /* weighted sum of a token's rows, residual */
     PL_OP_FINAL_NORM,      /* norm before the head */
     PL_OP_LOSS,            /* head, cross-entropy and their gradients, in pieces */
+    PL_OP_LOGITS,          /* head on one position */
+    PL_OP_SAMPLE,          /* host: draw a token from its logits */
     PL_OP_BALANCE,         /* load-balance loss from reduced counts */
     PL_OP_ALL_REDUCE,      /* of gradients, counts or sums; the subject says which */
     PL_OP_SCALE,           /* multiply gradients by the entry's scale */

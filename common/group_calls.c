@@ -1,5 +1,6 @@
 /* The queue of calls of a group: posting, matching, handing out parts, waiting. */
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "common/group_domain.h"
 #include "common/memory.h"
@@ -158,7 +159,8 @@ pl_status pl_group_post(pl_group_handle *handle, const pl_call *call, pl_request
         *request_out = request;
     } else {
         if (status == PL_NO_MEMORY) /* nothing the other members did */
-            pl_group_fail_rank(handle, status, pl_error_text());
+            pl_group_fail_rank(group->domain->local ? group->domain->local : handle, status,
+                               pl_error_text());
         else
             pl_group_domain_fail(group->domain, status, group->serial, pl_error_text());
     }
@@ -257,12 +259,26 @@ void pl_group_print_missing(pl_text *text, const pl_group_handle *handle, pl_req
     pl_call_print_absent(text, &handle->base, slot->posted);
 }
 
-void pl_group_time_out(pl_group_handle *handle, pl_request request, double seconds)
+void pl_group_give_up(pl_group_handle *handle, pl_request request, pl_status status,
+                      const char *did, const char *more)
 {
     pl_text text = {0};
-    pl_text_add(&text, "rank %" PRId64 " waited %.1f s for ", handle->base.rank, seconds);
+    pl_text_add(&text, "rank %" PRId64 " %s ", handle->base.rank, did);
     pl_group_print_missing(&text, handle, request);
-    pl_group_domain_fail(handle->shared->domain, PL_TIMED_OUT, handle->shared->serial,
+    pl_text_add_string(&text, more);
+    pl_group_domain_fail(handle->shared->domain, status, handle->shared->serial,
                          pl_text_string(&text));
     pl_text_free(&text);
+}
+
+void pl_group_time_out(pl_group_handle *handle, pl_request request, double seconds)
+{
+    char did[64];
+    snprintf(did, sizeof did, "waited %.1f s for", seconds);
+    pl_group_give_up(handle, request, PL_TIMED_OUT, did, "");
+}
+
+void pl_group_interrupt(pl_group_handle *handle, pl_request request)
+{
+    pl_group_give_up(handle, request, PL_TIMED_OUT, "was interrupted while waiting for", "");
 }

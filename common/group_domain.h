@@ -1,7 +1,7 @@
-/* What backends whose ranks share one address space have in common: which groups there are, which
- * calls their members posted, who left, what failed first. Bookkeeping only: nothing here blocks,
- * locks or moves data. Backend threads holds its lock around every function; self and fake run in
- * one thread.
+/* What backends that run on CPUs have in common: which groups there are, which calls their members
+ * posted, who left, what failed first. Bookkeeping only: nothing here blocks, locks or moves data.
+ * Backend threads holds its lock around every function; self and fake run in one thread. Backend
+ * mpi has a domain in each process, in which what other ranks did is repeated when it hears of it.
  *
  * A domain is a world of ranks with all groups split from it. A group is found by its role and
  * members, and by a generation: a member that closed its last handle and asks again gets the
@@ -89,6 +89,10 @@ struct pl_group_domain {
     pl_group_family **buckets;
     size_t bucket_count, families;
 
+    /* The handle on the world of the one rank that is at home here, when the others are elsewhere
+     * and only repeated; else NULL. It is to blame for memory that runs out. */
+    struct pl_group_handle *local;
+
     pl_status failure;      /* PL_OK until the first one */
     int64_t failure_serial; /* the group it happened in; -1: of one rank alone */
     char failure_words[2048];
@@ -158,8 +162,20 @@ pl_status pl_group_finish(pl_group_handle *handle, pl_request request);
 /* Add "CALL in GROUP; not arrived: RANKS" for the first call up to REQUEST that is not done. */
 void pl_group_print_missing(pl_text *text, const pl_group_handle *handle, pl_request request);
 
-/* The member waited SECONDS for REQUEST, and will no longer: a failure of the domain. */
+/* The member waited for REQUEST and will no longer: the failure STATUS of the domain, "rank 3 DID
+ * CALL in GROUP; not arrived: RANKS" and MORE behind it. */
+void pl_group_give_up(pl_group_handle *handle, pl_request request, pl_status status,
+                      const char *did, const char *more);
+
+/* Give up after SECONDS; because of a signal: both PL_TIMED_OUT. */
 void pl_group_time_out(pl_group_handle *handle, pl_request request, double seconds);
+void pl_group_interrupt(pl_group_handle *handle, pl_request request);
+
+/* Whether the flag that HANDLE's waits look at is set. */
+static inline bool pl_group_interrupted(const pl_group_handle *handle)
+{
+    return handle->base.interrupted && __atomic_load_n(handle->base.interrupted, __ATOMIC_RELAXED);
+}
 
 #ifdef __cplusplus
 }

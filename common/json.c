@@ -44,6 +44,13 @@ pl_status pl_json_read(struct json_t **out, const char *file, size_t max_bytes)
 
 void pl_json_free(struct json_t *value) { json_decref(value); }
 
+/* Keys of foreign files may hold anything; in a line of words they stay in their line. */
+static void hide_controls(char *words, size_t room)
+{
+    for (; room > 0 && *words; ++words, --room)
+        if ((unsigned char)*words < 0x20 || *words == 0x7f) *words = '?';
+}
+
 /* Add the way to NODE, "rope_scaling.factor" or "files[3]", behind the USED bytes of BUFFER. */
 static size_t add_path(const pl_json_node *node, char *buffer, size_t used)
 {
@@ -58,6 +65,7 @@ static size_t add_path(const pl_json_node *node, char *buffer, size_t used)
     else
         added = snprintf(buffer + used, room, "[%" PRId64 "]", node->index);
     if (added < 0) return used;
+    hide_controls(buffer + used, room);
     return (size_t)added < room ? used + (size_t)added : PL_JSON_WORDS - 1;
 }
 

@@ -8,9 +8,19 @@
 #include "common/placement.h"
 #include "common/plan_builder.h"
 
-const char *pl_program_name(pl_program program)
+static const char *const program_names[PL_PROGRAM_COUNT] = {"start", "step", "evaluate", "generate",
+                                                            "export"};
+
+const char *pl_program_name(pl_program program) { return program_names[program]; }
+
+bool pl_program_parse(pl_program *out, const char *name)
 {
-    return program == PL_PROGRAM_START ? "start" : "step";
+    for (int i = 0; i < PL_PROGRAM_COUNT; ++i) {
+        if (strcmp(program_names[i], name) != 0) continue;
+        *out = (pl_program)i;
+        return true;
+    }
+    return false;
 }
 
 /* --- what can be planned --- */
@@ -97,6 +107,23 @@ pl_status pl_plan_check_header(const pl_plan *plan)
     PL_TRY(check_length(plan));
     PL_TRY(check_precision(&plan->settings.precision));
     return check_trained(&plan->model);
+}
+
+/* Generating reads one position of one sequence: more of them would be computed for nothing. */
+pl_status pl_plan_check_programs(const pl_plan *plan, uint32_t programs)
+{
+    const pl_shape *shape = &plan->settings.shape;
+    if (programs >> PL_PROGRAM_COUNT)
+        return PL_FAIL(PL_BAD_INPUT, "programs %#" PRIx32 ": there are %d of them", programs,
+                       (int)PL_PROGRAM_COUNT);
+    if ((programs & PL_PROGRAMS_GENERATE) &&
+        (shape->micro_batch != 1 || shape->intra_layer != 1 || shape->rounds != 1))
+        return PL_FAIL(PL_BAD_INPUT,
+                       "generate computes one sequence at a time: micro_batch=1, intra_layer=1, "
+                       "rounds=1, not micro_batch=%" PRId64 ", intra_layer=%" PRId64
+                       ", rounds=%" PRId64 "; it needs a plan of its own",
+                       shape->micro_batch, shape->intra_layer, shape->rounds);
+    return PL_OK;
 }
 
 /* --- header --- */
@@ -270,6 +297,12 @@ static pl_status reserve(pl_section *section, const pl_section *last)
                    sizeof *section->waits, what);
 }
 
+static void (*const emitters[PL_PROGRAM_COUNT])(pl_builder *) = {
+    [PL_PROGRAM_START] = pl_emit_start,       [PL_PROGRAM_STEP] = pl_emit_step,
+    [PL_PROGRAM_EVALUATE] = pl_emit_evaluate, [PL_PROGRAM_GENERATE] = pl_emit_generate,
+    [PL_PROGRAM_EXPORT] = pl_emit_export,
+};
+
 static pl_status emit_section(pl_plan *plan, pl_builder *builder, pl_program program, int64_t rank)
 {
     pl_section *section = NULL;
@@ -279,10 +312,7 @@ static pl_status emit_section(pl_plan *plan, pl_builder *builder, pl_program pro
     const pl_section *last = plan->section_count > 1 ? section - 1 : NULL;
     if (last && last->program == program) PL_TRY(reserve(section, last));
     pl_builder_begin_section(builder, section, rank);
-    if (program == PL_PROGRAM_START)
-        pl_emit_start(builder);
-    else
-        pl_emit_step(builder);
+    emitters[program](builder);
     return builder->status;
 }
 
@@ -307,31 +337,53 @@ static pl_status emit_program(pl_plan *plan, pl_builder *builder, pl_program pro
     return PL_OK;
 }
 
-static pl_status emit_programs(pl_plan *plan, const pl_plan_facts *facts,
-                               const pl_plan_request *request)
+/* Programs that only compute forward, and so have facts of their own. */
+enum { FORWARD_ONLY = PL_PROGRAMS_EVALUATE | PL_PROGRAMS_GENERATE };
+
+static bool trains(int program) { return !(FORWARD_ONLY >> program & 1); }
+
+/* FACTS[0] is of programs that do not train, FACTS[1] of the others, as far as PROGRAMS has some.
+ */
+static pl_status emit_programs(pl_plan *plan, pl_plan_facts *facts, uint32_t programs,
+                               bool separate_ranks)
 {
     pl_builder builder;
-    pl_status status = pl_builder_init(&builder, facts);
+    /* Numbers of parts and micro-batches, for which room is made, are the same in both. */
+    bool any_trains = (programs & ~(uint32_t)FORWARD_ONLY) != 0;
+    pl_status status = pl_builder_init(&builder, &facts[any_trains]);
     for (int program = 0; program < PL_PROGRAM_COUNT && status == PL_OK; ++program) {
         classes known = {0};
-        if (program == PL_PROGRAM_START && request->step_only) continue;
-        status = emit_program(plan, &builder, (pl_program)program, request->separate_ranks, &known);
+        if (!(programs >> program & 1U)) continue;
+        builder.facts = &facts[trains(program)];
+        status = emit_program(plan, &builder, (pl_program)program, separate_ranks, &known);
         free_classes(&known);
     }
     pl_builder_free(&builder);
     return status;
 }
 
+static pl_status make_facts(pl_plan_facts *facts, const pl_plan *plan, uint32_t programs)
+{
+    if (programs & FORWARD_ONLY)
+        PL_TRY(pl_plan_facts_make(&facts[0], &plan->model, &plan->layout, &plan->settings, false));
+    if (programs & ~(uint32_t)FORWARD_ONLY)
+        PL_TRY(pl_plan_facts_make(&facts[1], &plan->model, &plan->layout, &plan->settings, true));
+    return PL_OK;
+}
+
 pl_status pl_plan_build(pl_plan *out, const pl_plan_request *request)
 {
     pl_plan plan = {0};
-    pl_plan_facts facts = {0};
+    pl_plan_facts facts[2] = {{0}, {0}};
+    uint32_t programs = request->programs;
+    if (programs == 0) programs = PL_PROGRAMS_START | PL_PROGRAMS_STEP;
     pl_status status = pl_plan_set_header(&plan, request);
     if (status == PL_OK) status = pl_plan_check_header(&plan);
-    if (status == PL_OK)
-        status = pl_plan_facts_make(&facts, &plan.model, &plan.layout, &plan.settings);
-    if (status == PL_OK) status = emit_programs(&plan, &facts, request);
-    pl_plan_facts_free(&facts);
+    if (status == PL_OK) status = pl_plan_check_programs(&plan, programs);
+    if (status == PL_OK) status = make_facts(facts, &plan, programs);
+    if (status == PL_OK) status = emit_programs(&plan, facts, programs, request->separate_ranks);
+    pl_plan_facts_free(&facts[0]);
+    pl_plan_facts_free(&facts[1]);
     if (status != PL_OK)
         pl_plan_free(&plan);
     else
@@ -420,8 +472,9 @@ pl_status pl_plan_split_rank(pl_plan *plan, int64_t rank)
     if (rank < 0 || rank >= plan->layout.world)
         return PL_FAIL(PL_BAD_INPUT, "rank %" PRId64 ": the plan is for ranks 0 to %" PRId64, rank,
                        plan->layout.world - 1);
-    PL_TRY(split_program(plan, PL_PROGRAM_START, rank));
-    return split_program(plan, PL_PROGRAM_STEP, rank);
+    for (int program = 0; program < PL_PROGRAM_COUNT; ++program)
+        PL_TRY(split_program(plan, (pl_program)program, rank));
+    return PL_OK;
 }
 
 int64_t pl_entry_touched_bytes(const pl_section *section, const pl_entry *entry, int64_t rows)

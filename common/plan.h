@@ -61,6 +61,9 @@ typedef enum pl_buffer_kind {
     PL_BUF_IGNORED_V,        /* "ignored_v" */
     PL_BUF_INITIAL,          /* "initial": host, initial values of the shard */
     PL_BUF_INITIAL_IGNORED,  /* "initial_ignored" */
+    PL_BUF_OUTGOING,         /* "outgoing": host, values of the shard on their way out: masters
+                                where there are some, frozen tensors in their stored type */
+    PL_BUF_OUTGOING_IGNORED, /* "outgoing_ignored" */
     PL_BUF_WIRE,             /* "wire": gathered, before the cast to the compute dtype */
     PL_BUF_FULL,             /* "full": gathered, as computed with */
     PL_BUF_GRADIENT_SUM,     /* "gradsum": whole, fp32 */
@@ -101,6 +104,7 @@ typedef enum pl_buffer_kind {
     PL_BUF_LABELS,  /* "labels" */
     PL_BUF_FINAL,   /* "z": normalised input of the head */
     PL_BUF_D_FINAL, /* "dz" */
+    PL_BUF_LOGITS,  /* "logits": fp32 [vocabulary], of one position */
     /* one of each */
     PL_BUF_BATCH,           /* "batch": host, tokens and labels of the step */
     PL_BUF_TOKEN_COUNT,     /* "token_count": T */
@@ -178,7 +182,23 @@ typedef struct pl_entry {
     int64_t elements; /* real elements initialised, scaled, squared or updated: no padding */
 } pl_entry;
 
-typedef enum pl_program { PL_PROGRAM_START, PL_PROGRAM_STEP, PL_PROGRAM_COUNT } pl_program;
+typedef enum pl_program {
+    PL_PROGRAM_START,    /* initial values, moments */
+    PL_PROGRAM_STEP,     /* one optimizer step */
+    PL_PROGRAM_EVALUATE, /* the loss of one round, nothing else */
+    PL_PROGRAM_GENERATE, /* logits of one position of one micro-batch, and a token drawn */
+    PL_PROGRAM_EXPORT,   /* parameters out through the host */
+    PL_PROGRAM_COUNT
+} pl_program;
+
+/* Sets of programs. */
+enum {
+    PL_PROGRAMS_START = 1 << PL_PROGRAM_START,
+    PL_PROGRAMS_STEP = 1 << PL_PROGRAM_STEP,
+    PL_PROGRAMS_EVALUATE = 1 << PL_PROGRAM_EVALUATE,
+    PL_PROGRAMS_GENERATE = 1 << PL_PROGRAM_GENERATE,
+    PL_PROGRAMS_EXPORT = 1 << PL_PROGRAM_EXPORT
+};
 
 /* Ranks first, first + stride, ..., last. */
 typedef struct pl_rank_run {
@@ -215,8 +235,8 @@ typedef struct pl_plan_request {
     pl_settings settings;
     const char *const *keep_fp32, *const *frozen; /* borrowed */
     int keep_fp32_count, frozen_count;
+    uint32_t programs;   /* PL_PROGRAMS_... together; 0: start and step */
     bool separate_ranks; /* a section for every rank: for measuring */
-    bool step_only;      /* leave the start program out */
 } pl_plan_request;
 
 /* Build the plan of all ranks. Errors: PL_BAD_INPUT for what the layout cannot hold (see
@@ -268,7 +288,8 @@ pl_buffer_scope pl_buffer_kind_scope(pl_buffer_kind kind);
 pl_buffer_class pl_buffer_kind_class(pl_buffer_kind kind);
 const char *pl_buffer_class_name(pl_buffer_class class_);
 bool pl_buffer_class_parse(pl_buffer_class *out, const char *name);
-const char *pl_program_name(pl_program program); /* "start", "step" */
+const char *pl_program_name(pl_program program); /* "start", "step", "evaluate", ... */
+bool pl_program_parse(pl_program *out, const char *name);
 
 /* Add "1", "1/2", "1/T", "T*1/8". */
 void pl_scale_print(pl_text *text, pl_scale scale);

@@ -20,6 +20,8 @@ static const buffer_kind kinds[PL_BUFFER_KIND_COUNT] = {
     [PL_BUF_IGNORED_V] = {"ignored_v", PL_SCOPE_PART, PL_BUFFER_SHARD},
     [PL_BUF_INITIAL] = {"initial", PL_SCOPE_PART, PL_BUFFER_HOST},
     [PL_BUF_INITIAL_IGNORED] = {"initial_ignored", PL_SCOPE_PART, PL_BUFFER_HOST},
+    [PL_BUF_OUTGOING] = {"outgoing", PL_SCOPE_PART, PL_BUFFER_HOST},
+    [PL_BUF_OUTGOING_IGNORED] = {"outgoing_ignored", PL_SCOPE_PART, PL_BUFFER_HOST},
     [PL_BUF_WIRE] = {"wire", PL_SCOPE_PART, PL_BUFFER_GATHERED},
     [PL_BUF_FULL] = {"full", PL_SCOPE_PART, PL_BUFFER_GATHERED},
     [PL_BUF_GRADIENT_SUM] = {"gradsum", PL_SCOPE_PART, PL_BUFFER_SUM},
@@ -57,6 +59,7 @@ static const buffer_kind kinds[PL_BUFFER_KIND_COUNT] = {
     [PL_BUF_LABELS] = {"labels", PL_SCOPE_MICRO_BATCH, PL_BUFFER_ACTIVATION},
     [PL_BUF_FINAL] = {"z", PL_SCOPE_MICRO_BATCH, PL_BUFFER_ACTIVATION},
     [PL_BUF_D_FINAL] = {"dz", PL_SCOPE_MICRO_BATCH, PL_BUFFER_ACTIVATION},
+    [PL_BUF_LOGITS] = {"logits", PL_SCOPE_MICRO_BATCH, PL_BUFFER_ACTIVATION},
     [PL_BUF_BATCH] = {"batch", PL_SCOPE_ONE, PL_BUFFER_HOST},
     [PL_BUF_TOKEN_COUNT] = {"token_count", PL_SCOPE_ONE, PL_BUFFER_WORK},
     [PL_BUF_BALANCE] = {"balance", PL_SCOPE_ONE, PL_BUFFER_WORK},
@@ -181,7 +184,8 @@ static void describe_part_buffer(pl_builder *builder, pl_buffer *buffer, const p
         elements = part->trained_elements + part->frozen_elements;
         copies = shards;
         break;
-    case PL_BUF_INITIAL: /* fp32 for what is trained, the stored type for what is frozen */
+    case PL_BUF_INITIAL:
+    case PL_BUF_OUTGOING: /* fp32 for what is trained, the stored type for what is frozen */
         dtype = part->frozen_elements == 0    ? PL_FP32
                 : part->trained_elements == 0 ? stored
                 : stored == PL_FP32           ? PL_FP32
@@ -198,6 +202,7 @@ static void describe_part_buffer(pl_builder *builder, pl_buffer *buffer, const p
     case PL_BUF_GRADIENT_PIECE: dtype = precision->gradient; break;
     case PL_BUF_IGNORED:
     case PL_BUF_INITIAL_IGNORED:
+    case PL_BUF_OUTGOING_IGNORED:
         elements = part->ignored_elements + part->ignored_frozen_elements;
         break;
     case PL_BUF_IGNORED_M:
@@ -337,6 +342,10 @@ static void describe_other_buffer(pl_builder *builder, pl_buffer *buffer)
         buffer->dtype = (uint8_t)facts->settings->precision.compute;
         buffer->bytes =
             pl_builder_product(builder, tokens, facts->model->hidden_size, facts->element_bytes, 1);
+        break;
+    case PL_BUF_LOGITS:
+        buffer->dtype = PL_FP32;
+        buffer->bytes = pl_builder_product(builder, facts->model->vocab_size, 4, 1, 1);
         break;
     case PL_BUF_BATCH:
         buffer->dtype = PL_I32;

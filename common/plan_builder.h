@@ -46,7 +46,7 @@ typedef struct pl_plan_facts {
     const pl_model *model;
     const pl_layout *layout;
     const pl_settings *settings;
-    pl_parts parts;
+    pl_parts parts;        /* when nothing is trained, no module of them has anything to train */
     pl_layer_facts *layer; /* [layers] */
     pl_unit_call *calls;   /* of one round */
     int32_t call_count;
@@ -56,13 +56,15 @@ typedef struct pl_plan_facts {
     int64_t element_bytes; /* of the compute dtype */
     int64_t owners;        /* size of the ep group */
     int32_t moe_layers;
+    bool trains;            /* false: forward only, in one round */
     bool masters;           /* masters apart from parameters */
     bool balance;           /* the load-balance loss takes part */
     int32_t balance_reader; /* the lowest MoE layer whose backward reads the counts; -1 */
 } pl_plan_facts;
 
+/* TRAINS: for programs that only move parameters too. */
 pl_status pl_plan_facts_make(pl_plan_facts *out, const pl_model *model, const pl_layout *layout,
-                             const pl_settings *settings);
+                             const pl_settings *settings, bool trains);
 void pl_plan_facts_free(pl_plan_facts *facts);
 
 /* The one place that answers questions about a rank. */
@@ -185,15 +187,21 @@ void pl_emit_moe_experts_weights(pl_builder *builder, int32_t layer, int32_t mic
 void pl_emit_moe_route_backward(pl_builder *builder, int32_t layer, int32_t micro_batch);
 void pl_emit_final_norm(pl_builder *builder, int32_t micro_batch, pl_pass pass);
 void pl_emit_loss(pl_builder *builder, int32_t micro_batch);
+void pl_emit_logits(pl_builder *builder, int32_t micro_batch);
 void pl_emit_balance(pl_builder *builder);
-void pl_emit_batch(pl_builder *builder);
+void pl_emit_load_batch(pl_builder *builder);
+void pl_emit_token_count(pl_builder *builder);
+void pl_emit_copy_batch(pl_builder *builder, bool labels);
 void pl_emit_update(pl_builder *builder);
+void pl_emit_loss_sum(pl_builder *builder);
 void pl_emit_control(pl_builder *builder);
 
 /* Parts of a plan under construction, shared with the reader of plan text. */
 pl_status pl_plan_set_header(pl_plan *plan, const pl_plan_request *request);
 /* What a plan can be for: layout, shape, precision, length; the same for one made and one read. */
 pl_status pl_plan_check_header(const pl_plan *plan);
+/* Whether plans of this header may have PROGRAMS (PL_PROGRAMS_...). Errors: PL_BAD_INPUT. */
+pl_status pl_plan_check_programs(const pl_plan *plan, uint32_t programs);
 pl_status pl_plan_add_section(pl_plan *plan, pl_section **out);
 pl_status pl_section_add_run(pl_section *section, pl_rank_run run);
 
@@ -203,9 +211,12 @@ void pl_plan_write_header(pl_text *text, const pl_plan *plan);
 /* An entry's line without its number, its waits given by name: what two plans are compared by. */
 void pl_entry_write_unplaced(pl_text *text, const pl_section *section, const pl_entry *entry);
 
-/* Whole programs. */
+/* Whole programs: plan_programs.c, emit_parameters.c. */
 void pl_emit_start(pl_builder *builder);
 void pl_emit_step(pl_builder *builder);
+void pl_emit_evaluate(pl_builder *builder);
+void pl_emit_generate(pl_builder *builder);
+void pl_emit_export(pl_builder *builder);
 
 /* Name of an entry of a layer, part or one of a kind in the current round. */
 pl_entry_name pl_builder_name(const pl_builder *builder, pl_operation operation, pl_subject subject,

@@ -18,6 +18,15 @@ static bool any_trained(const pl_part *part)
     return pl_part_trained(part, PL_MODULE_FIRST) || pl_part_trained(part, PL_MODULE_SECOND);
 }
 
+/* A program that does not train is one in which no module has anything to train: emitters then
+ * save nothing, make no gradients and add no counts. */
+static void train_nothing(pl_parts *parts)
+{
+    for (int32_t i = 0; i < parts->part_count; ++i)
+        for (int module = 0; module < PL_MODULE_COUNT; ++module)
+            parts->part[i].trained_sharded[module] = parts->part[i].trained_ignored[module] = false;
+}
+
 static void find_backward(pl_plan_facts *facts)
 {
     const pl_parts *parts = &facts->parts;
@@ -103,7 +112,7 @@ static void set_numbers(pl_plan_facts *facts)
 {
     const pl_settings *settings = facts->settings;
     facts->micro_batches = (int32_t)settings->shape.intra_layer;
-    facts->rounds = (int32_t)settings->shape.rounds;
+    facts->rounds = facts->trains ? (int32_t)settings->shape.rounds : 1;
     facts->tokens = settings->shape.sequence * settings->shape.micro_batch;
     facts->element_bytes = pl_dtype_bytes(settings->precision.compute);
     facts->owners = pl_layout_group_size(facts->layout, PL_GROUP_EXPERT_OWNER);
@@ -113,6 +122,7 @@ static void set_numbers(pl_plan_facts *facts)
 static pl_status make_facts(pl_plan_facts *facts)
 {
     PL_TRY(pl_parts_make(&facts->parts, facts->model, facts->layout, &facts->settings->precision));
+    if (!facts->trains) train_nothing(&facts->parts);
     size_t layers = (size_t)facts->parts.layer_count, units = (size_t)facts->parts.unit_count;
     size_t times =
         facts->settings->policy.reshard == PL_RESHARD_PER_CALL ? (size_t)facts->micro_batches : 1;
@@ -123,15 +133,17 @@ static pl_status make_facts(pl_plan_facts *facts)
     for (size_t i = 0; i < units; ++i) facts->last_call[i] = -1;
     find_backward(facts);
     add_calls(facts);
-    facts->balance = facts->moe_layers > 0 && facts->settings->balance != PL_BALANCE_NONE &&
+    facts->balance = facts->trains && facts->moe_layers > 0 &&
+                     facts->settings->balance != PL_BALANCE_NONE &&
                      facts->settings->balance_coefficient > 0;
     return PL_OK;
 }
 
 pl_status pl_plan_facts_make(pl_plan_facts *out, const pl_model *model, const pl_layout *layout,
-                             const pl_settings *settings)
+                             const pl_settings *settings, bool trains)
 {
     pl_plan_facts facts = {.model = model, .layout = layout, .settings = settings};
+    facts.trains = trains;
     set_numbers(&facts);
     pl_status status = make_facts(&facts);
     if (status != PL_OK)

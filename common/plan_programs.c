@@ -48,7 +48,10 @@ static void forward_layer(pl_builder *builder, int32_t layer, span s)
     pl_builder_done(builder, experts, PL_PASS_FORWARD);
 }
 
-static void forward_ends(pl_builder *builder)
+/* What the head is for: losses, or the logits of one position. */
+typedef void (*head_emitter)(pl_builder *builder, int32_t micro_batch);
+
+static void forward_ends(pl_builder *builder, head_emitter emit_head)
 {
     const pl_parts *parts = &builder->facts->parts;
     bool tied = parts->head == parts->embedding;
@@ -62,14 +65,17 @@ static void forward_ends(pl_builder *builder)
     for (int32_t i = 0; i < span_count(builder); ++i) {
         span s = span_number(builder, i);
         pl_builder_need(builder, parts->head, PL_PASS_FORWARD, s.call, tied);
-        for (int32_t mb = s.first; mb < s.end; ++mb) pl_emit_loss(builder, mb);
+        for (int32_t mb = s.first; mb < s.end; ++mb) emit_head(builder, mb);
         pl_builder_done(builder, parts->head, PL_PASS_FORWARD);
     }
 }
 
-static void forward(pl_builder *builder)
+static void forward(pl_builder *builder, int32_t round, head_emitter emit_head)
 {
     const pl_parts *parts = &builder->facts->parts;
+    builder->round = round;
+    builder->call = 0;
+    pl_emit_copy_batch(builder, emit_head == pl_emit_loss);
     for (int32_t i = 0; i < span_count(builder); ++i) {
         span s = span_number(builder, i);
         pl_builder_need(builder, parts->embedding, PL_PASS_FORWARD, s.call, 0);
@@ -80,7 +86,7 @@ static void forward(pl_builder *builder)
     for (int32_t layer = 0; layer < parts->layer_count; ++layer)
         for (int32_t i = 0; i < span_count(builder); ++i)
             forward_layer(builder, layer, span_number(builder, i));
-    forward_ends(builder);
+    forward_ends(builder, emit_head);
 }
 
 /* --- backward --- */
@@ -182,98 +188,39 @@ static void backward(pl_builder *builder)
     pl_builder_reduce(builder, parts->embedding);
 }
 
+/* --- whole programs --- */
+
 void pl_emit_step(pl_builder *builder)
 {
-    pl_emit_batch(builder);
+    pl_emit_load_batch(builder);
+    pl_emit_token_count(builder);
     /* After a failure, the rest of a million rounds would only take time. */
     for (int32_t round = 0; round < builder->facts->rounds && builder->status == PL_OK; ++round) {
-        builder->round = round;
-        builder->call = 0;
-        pl_emit_batch(builder);
-        forward(builder);
+        forward(builder, round, pl_emit_loss);
         pl_emit_balance(builder);
         backward(builder);
     }
     builder->round = -1;
     pl_emit_update(builder);
+    pl_emit_loss_sum(builder);
     pl_emit_control(builder);
 }
 
-/* --- start --- */
-
-static pl_entry *open_start(pl_builder *builder, pl_operation operation, const pl_part *part,
-                            int32_t ordinal, pl_stream stream)
+/* One round of what a step reads, forward only. */
+void pl_emit_evaluate(pl_builder *builder)
 {
-    pl_entry_name name =
-        pl_builder_name(builder, operation, part->subject, part->layer, -1, PL_PASS_NONE);
-    name.ordinal = ordinal;
-    return pl_builder_open(builder, name, stream);
+    pl_emit_load_batch(builder);
+    pl_emit_token_count(builder);
+    forward(builder, 0, pl_emit_loss);
+    builder->round = -1;
+    pl_emit_loss_sum(builder);
+    pl_emit_control(builder);
 }
 
-static void zero_moments(pl_builder *builder, int32_t part, int32_t ordinal, pl_buffer_kind m,
-                         pl_buffer_kind v)
+void pl_emit_generate(pl_builder *builder)
 {
-    if (builder->facts->settings->optimizer != PL_OPTIMIZER_ADAMW) return;
-    open_start(builder, PL_OP_ZERO, &builder->facts->parts.part[part], ordinal, PL_STREAM_COMPUTE);
-    pl_builder_begin(builder, pl_builder_buffer(builder, m, part, -1));
-    pl_builder_begin(builder, pl_builder_buffer(builder, v, part, -1));
-    pl_builder_close(builder);
-}
-
-/* Host values to the device: into masters where they stand apart, and into the parameters
- * themselves for what has no master (frozen tensors, fp32 on the wire). */
-static void start_sharded(pl_builder *builder, int32_t number)
-{
-    const pl_plan_facts *facts = builder->facts;
-    const pl_part *part = &facts->parts.part[number];
-    bool masters = facts->masters && part->trained_elements > 0;
-    bool direct = !facts->masters || part->frozen_elements > 0;
-    uint32_t initial = pl_builder_buffer(builder, PL_BUF_INITIAL, number, -1);
-    uint32_t parameter = pl_builder_buffer(builder, PL_BUF_PARAMETER, number, -1);
-    pl_entry *entry = open_start(builder, PL_OP_INITIALIZE, part, 0, PL_STREAM_HOST);
-    if (part->trained_elements > 0)
-        entry->elements += pl_builder_local_elements(builder, number, false);
-    if (part->frozen_elements > 0)
-        entry->elements += pl_builder_local_elements(builder, number, true);
-    pl_builder_begin(builder, initial);
-    pl_builder_close(builder);
-    open_start(builder, PL_OP_COPY, part, 0, PL_STREAM_COPY);
-    pl_builder_read_last(builder, initial, true);
-    if (masters) pl_builder_begin(builder, pl_builder_buffer(builder, PL_BUF_MASTER, number, -1));
-    if (direct) pl_builder_begin(builder, parameter);
-    pl_builder_close(builder);
-    if (masters) {
-        open_start(builder, PL_OP_CAST, part, 0, PL_STREAM_COMPUTE);
-        pl_builder_read(builder, pl_builder_buffer(builder, PL_BUF_MASTER, number, -1));
-        pl_builder_add_into(builder, parameter);
-        pl_builder_close(builder);
-    }
-    if (part->trained_elements > 0) zero_moments(builder, number, 0, PL_BUF_ADAM_M, PL_BUF_ADAM_V);
-}
-
-static void start_ignored(pl_builder *builder, int32_t number)
-{
-    const pl_part *part = &builder->facts->parts.part[number];
-    uint32_t initial = pl_builder_buffer(builder, PL_BUF_INITIAL_IGNORED, number, -1);
-    pl_entry *entry = open_start(builder, PL_OP_INITIALIZE, part, 1, PL_STREAM_HOST);
-    entry->elements = part->ignored_elements + part->ignored_frozen_elements;
-    pl_builder_begin(builder, initial);
-    pl_builder_close(builder);
-    open_start(builder, PL_OP_COPY, part, 1, PL_STREAM_COPY);
-    pl_builder_read_last(builder, initial, true);
-    pl_builder_begin(builder, pl_builder_buffer(builder, PL_BUF_IGNORED, number, -1));
-    pl_builder_close(builder);
-    if (part->ignored_elements > 0)
-        zero_moments(builder, number, 1, PL_BUF_IGNORED_M, PL_BUF_IGNORED_V);
-}
-
-void pl_emit_start(pl_builder *builder)
-{
-    const pl_parts *parts = &builder->facts->parts;
-    for (int32_t i = 0; i < parts->part_count; ++i) {
-        const pl_part *part = &parts->part[i];
-        if (part->trained_elements + part->frozen_elements > 0) start_sharded(builder, i);
-        if (part->ignored_elements + part->ignored_frozen_elements > 0) start_ignored(builder, i);
-    }
+    pl_emit_load_batch(builder);
+    forward(builder, 0, pl_emit_logits);
+    builder->round = -1;
     pl_emit_control(builder);
 }

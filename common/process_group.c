@@ -96,7 +96,20 @@ pl_status pl_process_group_split(pl_process_group *world, pl_group_role role,
                        world->rank, pl_group_role_name(role), members->base, span, world->size - 1);
     if (pl_rank_set_index(members, world->rank) < 0)
         return refuse_members(world, role, members, "the asking rank is not a member");
-    return world->backend->split(world, role, members, out);
+    PL_TRY(world->backend->split(world, role, members, out));
+    (*out)->log = world->log;
+    (*out)->interrupted = world->interrupted;
+    (*out)->grace_seconds = world->grace_seconds;
+    return PL_OK;
+}
+
+void pl_process_group_set_log(pl_process_group *group, const pl_call_log *log) { group->log = log; }
+
+void pl_process_group_set_interrupt(pl_process_group *group, const volatile sig_atomic_t *flag,
+                                    double grace_seconds)
+{
+    group->interrupted = flag;
+    group->grace_seconds = grace_seconds;
 }
 
 void pl_process_group_fail(pl_process_group *group, pl_status status, const char *words)

@@ -1,8 +1,8 @@
 /* Process groups: one rank's handle on a group of ranks that communicate.
  *
- * Backends: self (one rank), threads (ranks are threads of this process), fake (the simulator's:
- * all ranks in one thread, integers only); mpi, nccl and local come later. All pass
- * tests/groups/conformance.c.
+ * Backends: self (one rank), threads (ranks are threads of this process), mpi (ranks are processes,
+ * common/groups_mpi.h), fake (the simulator's: all ranks in one thread, integers only); nccl and
+ * local come later. All pass tests/groups/conformance.c.
  *
  * A call is started and later waited for:
  *
@@ -39,9 +39,11 @@
 #ifndef PL_COMMON_PROCESS_GROUP_H
 #define PL_COMMON_PROCESS_GROUP_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/call_log.h"
 #include "common/dtype.h"
 #include "common/entry.h"
 #include "common/layout.h"
@@ -118,7 +120,7 @@ typedef int64_t pl_request; /* number of the call in its group, from 0 */
 
 /* What a backend fills in; callers use the functions below. */
 typedef struct pl_process_group_backend {
-    const char *name; /* "self", "threads", "fake" */
+    const char *name; /* "self", "threads", "mpi", "fake" */
     pl_status (*start)(pl_process_group *group, const pl_call *call, pl_request *request_out);
     pl_status (*wait)(pl_process_group *group, pl_request request);
     pl_status (*split)(pl_process_group *group, pl_group_role role, const pl_rank_set *members,
@@ -134,6 +136,10 @@ struct pl_process_group {
     pl_rank_set members; /* ranks of the world, in group order */
     int64_t rank;        /* own rank in the world */
     int64_t index, size; /* own place in the group */
+    /* set by the owner of the handle, by the functions below; borrowed */
+    const pl_call_log *log;
+    const volatile sig_atomic_t *interrupted;
+    double grace_seconds;
 };
 
 /* Start CALL. Not blocking, except that a backend may do all the work at once. Checks the
@@ -155,6 +161,19 @@ pl_status pl_process_group_do(pl_process_group *group, const pl_call *call);
  * communicated: asking never blocks. The caller closes it before the world's group. */
 pl_status pl_process_group_split(pl_process_group *world, pl_group_role role,
                                  const pl_rank_set *members, pl_process_group **out);
+
+/* Write a record of each call that is started from now on by GROUP, and by handles split from it
+ * from now on, to LOG (borrowed; NULL: none). Backend fake keeps none. */
+void pl_process_group_set_log(pl_process_group *group, const pl_call_log *log);
+
+/* Let the waits of GROUP, and of handles split from it from now on, look at *FLAG, which a signal
+ * handler sets (borrowed; NULL: they do not look). A wait that finds it set and has to go on for
+ * GRACE_SECONDS more ends as after the time limit, PL_TIMED_OUT, with words like "was interrupted
+ * while waiting for ... not arrived: 3". So a rank that is asked to stop goes on with its step as
+ * long as the others come, and leaves in words when they do not. Backends self and fake never
+ * wait. */
+void pl_process_group_set_interrupt(pl_process_group *group, const volatile sig_atomic_t *flag,
+                                    double grace_seconds);
 
 /* Tell every rank of the domain that this one failed, with words for their messages. */
 void pl_process_group_fail(pl_process_group *group, pl_status status, const char *words);

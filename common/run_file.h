@@ -29,12 +29,12 @@
 extern "C" {
 #endif
 
-typedef enum pl_backend {
+typedef enum pl_backend_choice {
     PL_BACKEND_CPU,
     PL_BACKEND_CUDA,
     PL_BACKEND_AUTO,
     PL_BACKEND_COUNT
-} pl_backend;
+} pl_backend_choice;
 
 /* Plain text, each byte a token. */
 typedef enum pl_tokenizer { PL_TOKENIZER_BYTES, PL_TOKENIZER_COUNT } pl_tokenizer;
@@ -55,7 +55,8 @@ enum { PL_RUN_KEYS = 48 }; /* room for the keys of the schema */
 
 typedef struct pl_run {
     char *model, *layout; /* owned; NULL when not given */
-    pl_backend backend;
+    pl_backend_choice backend;
+    int64_t workers; /* threads that compute, of one process; 0: one a processor */
     struct {
         pl_word_list train, validate; /* files and folders */
         pl_tokenizer tokenizer;
@@ -78,11 +79,17 @@ typedef struct pl_run {
         struct {
             pl_schedule kind;
             double warmup, decay; /* parts of all steps */
-            double final;         /* part of lr */
+            double start, final;  /* parts of lr */
         } schedule;
     } optimizer;
     int64_t steps; /* 0: not given */
     int64_t seed;
+    struct {
+        int64_t every;   /* steps; 0: only at the end */
+        int64_t windows; /* read each time */
+    } evaluate;
+    char *init_from;                /* a folder with weights; owned; NULL when not given */
+    char *output;                   /* a folder; owned; NULL when not given */
     pl_word_list keep_fp32, frozen; /* patterns of tensor names */
     double timeout;                 /* seconds */
 

@@ -11,7 +11,7 @@
 #include "common/schema.h"
 
 /* Choices are stored through int: the enumerations of pl_run are as wide. */
-_Static_assert(sizeof(pl_backend) == sizeof(int) && sizeof(pl_reshard) == sizeof(int) &&
+_Static_assert(sizeof(pl_backend_choice) == sizeof(int) && sizeof(pl_reshard) == sizeof(int) &&
                    sizeof(pl_dtype) == sizeof(int) && sizeof(pl_schedule) == sizeof(int),
                "enumerations are as wide as int");
 

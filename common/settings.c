@@ -27,3 +27,5 @@ pl_settings pl_settings_default(void)
     };
     return settings;
 }
+
+pl_shape pl_generate_shape(pl_shape shape) { return (pl_shape){shape.sequence, 1, 1, 1}; }

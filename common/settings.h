@@ -94,6 +94,9 @@ typedef struct pl_settings {
     double clip; /* largest gradient norm; 0 switches clipping off */
 } pl_settings;
 
+/* The shape in which tokens are generated: one sequence at a time, as long as in SHAPE. */
+pl_shape pl_generate_shape(pl_shape shape);
+
 /* after-forward, none, none, sharded, all-to-all, router; bf16, bf16, fp32, fp32; 4096, 1, 1, 1;
  * micro-step with the model's own coefficient (here 0); adamw; 1.0. */
 pl_settings pl_settings_default(void);

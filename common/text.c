@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/file_bytes.h"
 #include "common/memory.h"
 
 static bool make_room(pl_text *text, size_t more)
@@ -256,12 +257,6 @@ static pl_status read_open_file(char **bytes_out, size_t *length_out, FILE *stre
     return PL_OK;
 }
 
-static bool is_wrong_name(int cause)
-{
-    return cause == ENOENT || cause == ENOTDIR || cause == EACCES || cause == ELOOP ||
-           cause == ENAMETOOLONG || cause == ENXIO || cause == EISDIR;
-}
-
 pl_status pl_read_file(char **bytes_out, size_t *length_out, const char *file, size_t max_bytes)
 {
     if (!*file) return PL_FAIL(PL_BAD_INPUT, "the name of a file is empty");
@@ -271,7 +266,7 @@ pl_status pl_read_file(char **bytes_out, size_t *length_out, const char *file, s
     if (!stream) {
         int cause = errno;
         if (descriptor >= 0) close(descriptor);
-        return PL_FAIL(is_wrong_name(cause) ? PL_BAD_INPUT : PL_IO_FAILED, "%s: %s", file,
+        return PL_FAIL(pl_file_is_wrong_name(cause) ? PL_BAD_INPUT : PL_IO_FAILED, "%s: %s", file,
                        strerror(cause));
     }
     pl_status status = read_open_file(bytes_out, length_out, stream, file, max_bytes);

@@ -1,7 +1,8 @@
 # Debian packages: which are needed, which are missing, and getting them. Sourced.
 
 build_packages=(build-essential cmake ninja-build pkg-config
-    libjansson-dev libyaml-dev libxxhash-dev libcmocka-dev)
+    libjansson-dev libyaml-dev libxxhash-dev libcmocka-dev
+    libopenblas-dev libopenmpi-dev openmpi-bin)
 test_packages=(clang clang-format clang-tidy)
 fresh_packages=(debootstrap)
 

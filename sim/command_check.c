@@ -17,15 +17,28 @@ static const pl_usage check_usage = {
         "Proves a plan for all ranks: that collectives match and cannot deadlock, that buffers\n"
         "are whole, ordered and let go, that every gradient is summed over the right ranks\n"
         "and scaled once. A proof that fails shows the smallest fault it found. RUN.yaml is\n"
-        "checked exactly as pleat-train runs it; options change it. Several --layout are\n"
+        "checked exactly as pleat-train runs it (start, step, evaluate, export, or the programs\n"
+        "that --program names; --program=generate is what sampling runs); options change it. A\n"
+        "plan in a file must have start and step, or the programs named. Several --layout are\n"
         "compared in a table. Exit status: 0 proved, 1 failed, 2 refused.",
     .examples =
         "pleat-sim check --model qwen3-30b-a3b --layout legacy:world=64,ep=8\n"
         "pleat-sim check --model qwen3-30b-a3b --layout decoupled:world=64,ep=8 "
         "--set batch.intra_layer=4\n"
         "pleat-sim check run.yaml --layout legacy:world=16,ep=8 --layout folded:world=16,ep=8\n"
+        "pleat-sim check run.yaml --program=generate\n"
         "pleat-sim check --plan plan.txt --json",
-    .takes = PL_TAKES_MODEL | PL_TAKES_LAYOUTS | PL_TAKES_SETTINGS | PL_TAKES_PLAN | PL_TAKES_JSON};
+    .takes = PL_TAKES_MODEL | PL_TAKES_LAYOUTS | PL_TAKES_SETTINGS | PL_TAKES_PLAN |
+             PL_TAKES_PROGRAM | PL_TAKES_JSON};
+
+/* What pleat-train runs from a run file. */
+enum { TRAINED = PL_PROGRAMS_START | PL_PROGRAMS_STEP | PL_PROGRAMS_EVALUATE | PL_PROGRAMS_EXPORT };
+
+/* The programs that a plan is made of, or that one read from a file must have. */
+static uint32_t programs_of(const pl_options *options)
+{
+    return options->programs || options->plan ? options->programs : (uint32_t)TRAINED;
+}
 
 /* What came of one layout. */
 typedef struct result {
@@ -33,6 +46,7 @@ typedef struct result {
     pl_text description; /* of the plan; owned, as the next ones */
     pl_text reason;      /* of a refusal */
     char notation[PL_LAYOUT_TEXT];
+    uint32_t programs; /* that the plan has */
     pl_check check;
     pl_figures figures;
 } result;
@@ -55,13 +69,24 @@ static void free_result(result *r)
     if (!refused(r)) pl_check_free(&r->check);
 }
 
+static void add_programs(pl_text *text, uint32_t programs)
+{
+    const char *lead = "  programs ";
+    for (int i = 0; i < PL_PROGRAM_COUNT; ++i) {
+        if (!(programs >> i & 1U)) continue;
+        pl_text_add(text, "%s%s", lead, pl_program_name((pl_program)i));
+        lead = ", ";
+    }
+    pl_text_add_string(text, "\n");
+}
+
 /* Refusals are results; other failures of making and checking are the command's. */
 static pl_status examine(result *r, const pl_options *options, const char *layout)
 {
     pl_plan plan;
     memset(r, 0, sizeof *r);
     if (layout) snprintf(r->notation, sizeof r->notation, "%s", layout);
-    r->status = pl_options_plan(&plan, options, &check_usage, layout);
+    r->status = pl_options_plan(&plan, options, &check_usage, layout, programs_of(options));
     if (refused(r)) {
         pl_text_add_string(&r->reason, pl_error_text());
         pl_status lost = pl_text_status(&r->reason);
@@ -70,9 +95,11 @@ static pl_status examine(result *r, const pl_options *options, const char *layou
     }
     PL_TRY(r->status);
     pl_layout_format(&plan.layout, r->notation);
+    for (size_t i = 0; i < plan.section_count; ++i) r->programs |= 1U << plan.sections[i].program;
     pl_plan_describe(&r->description, &plan);
+    add_programs(&r->description, r->programs);
     pl_status status = pl_text_status(&r->description);
-    if (status == PL_OK) status = pl_check_plan(&r->check, &plan);
+    if (status == PL_OK) status = pl_check_programs(&r->check, &plan, programs_of(options));
     if (status == PL_OK) {
         r->figures = pl_figures_make(&plan);
         r->status = pl_check_proved(&r->check) ? PL_OK : PL_CHECK_FAILED;
@@ -128,18 +155,9 @@ static void add_span(pl_table *table, pl_span span, const char *(*format)(char *
         pl_table_add(table, "%s to %s", least, most);
 }
 
-static void add_row(pl_table *table, const result *r)
+/* The columns that are about a step: of one rank, and of one step. */
+static void add_step(pl_table *table, const pl_figures *f)
 {
-    const pl_figures *f = &r->figures;
-    pl_table_add(table, "%s", r->notation);
-    pl_table_add(table, "%s", verdict_of(r));
-    if (refused(r)) {
-        for (int i = 2; i < table->columns; ++i) pl_table_add(table, "-");
-        return;
-    }
-    pl_table_add_number(table, f->ranks);
-    pl_table_add_number(table, f->classes);
-    pl_table_add_number(table, r->check.entries);
     add_span(table, f->elements, pl_format_thousands);
     add_span(table, f->bytes, pl_format_bytes);
     pl_table_add_bytes(table, f->gathered_most);
@@ -149,6 +167,31 @@ static void add_row(pl_table *table, const result *r)
     pl_table_add_bytes(table, f->counts.reduce_bytes);
     pl_table_add_bytes(table, f->counts.all_reduce_bytes);
     pl_table_add_bytes(table, f->counts.exchange_bytes);
+}
+
+enum { STEP_COLUMNS = 9 };
+
+static void add_nothing(pl_table *table, int columns)
+{
+    for (int i = 0; i < columns; ++i) pl_table_add(table, "-");
+}
+
+static void add_row(pl_table *table, const result *r)
+{
+    const pl_figures *f = &r->figures;
+    pl_table_add(table, "%s", r->notation);
+    pl_table_add(table, "%s", verdict_of(r));
+    if (refused(r)) {
+        add_nothing(table, table->columns - 2);
+        return;
+    }
+    pl_table_add_number(table, f->ranks);
+    pl_table_add_number(table, f->classes);
+    pl_table_add_number(table, r->check.entries);
+    if (f->classes > 0)
+        add_step(table, f);
+    else
+        add_nothing(table, STEP_COLUMNS);
     pl_table_add(table, "%.2f", r->check.seconds);
 }
 
@@ -164,10 +207,10 @@ static void add_table(pl_text *text, const result *results, int count)
     for (int i = 0; i < count; ++i) add_row(&table, &results[i]);
     pl_table_print(text, &table, 0);
     pl_table_free(&table);
-    pl_text_add_string(text, "\nEntries are those of all ranks, of start and step; the rest is of "
-                             "one rank: parameters without padding,\nbytes of parameters, masters "
-                             "and moments (resident), bytes of gathered parameters alive at once;\n"
-                             "times and bytes are those of one step.\n");
+    pl_text_add_string(text, "\nEntries are those of all ranks and programs, classes those of the "
+                             "step; the rest is of one rank: parameters\nwithout padding, bytes of "
+                             "parameters, masters and moments (resident), bytes of gathered\n"
+                             "parameters alive at once; times and bytes are those of one step.\n");
 }
 
 /* The same for one layout in few words: lines that scripts can read, too. */
@@ -192,7 +235,7 @@ static void print_one(pl_output *output, const result *r)
     pl_text_add_string(text, pl_text_string(&r->description));
     pl_text_add_string(text, "\n");
     add_proofs(output, &r->check, false);
-    add_summary(text, r);
+    if (r->figures.classes > 0) add_summary(text, r);
     pl_text_add_string(text, "\n");
     add_table(text, r, 1);
 }
@@ -243,7 +286,11 @@ static json_t *json_of(pl_json_builder *json, const result *r)
         pl_json_put_string(json, object, "reason", pl_text_string(&r->reason));
         return object;
     }
-    json_t *proofs = json_array();
+    json_t *proofs = json_array(), *programs = json_array();
+    for (int i = 0; i < PL_PROGRAM_COUNT; ++i)
+        if (r->programs >> i & 1U)
+            pl_json_append(json, programs, json_string(pl_program_name((pl_program)i)));
+    pl_json_put(json, object, "programs", programs);
     for (int i = 0; i < PL_PROOF_COUNT; ++i)
         pl_json_append(json, proofs, proof_of(json, &r->check.verdict[i], (pl_proof_id)i));
     pl_json_put(json, object, "proofs", proofs);

@@ -139,7 +139,7 @@ static pl_status run(pl_output *output, const pl_options *options)
         return PL_OK;
     }
     PL_TRY(pl_options_layout(&layout, options, &count_usage));
-    PL_TRY(pl_options_plan(&plan, options, &count_usage, layout));
+    PL_TRY(pl_options_plan(&plan, options, &count_usage, layout, PL_PROGRAMS_STEP));
     pl_status status = count_rank(output, options, &plan);
     pl_plan_free(&plan);
     return status;

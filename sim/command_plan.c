@@ -11,9 +11,12 @@ static const pl_usage plan_usage = {
     .forms = "[RUN.yaml] [OPTION...]\n"
              "diff PLAN-FILE PLAN-FILE [--limit=NUMBER]\n"
              "--operations",
-    .about = "Prints a plan as text: a header, then for each class of ranks the buffers and\n"
-             "entries of a program, one a line. With diff: what two such files differ in; '-'\n"
-             "only the first has, '+' only the second, '~' both in another order.",
+    .about =
+        "Prints a plan as text: a header, then for each class of ranks the buffers and\n"
+        "entries of a program, one a line. Programs are start and step unless --program names\n"
+        "others; generate by itself is planned for one sequence at a time. With diff: what two\n"
+        "such files differ in; '-' only the first has, '+' only the second, '~' both in another\n"
+        "order.",
     .examples = "pleat-sim plan --model qwen3-30b-a3b --layout legacy:world=8,ep=4 --rank 5\n"
                 "pleat-sim plan run.yaml --program step --set policy.reshard=never >plan.txt\n"
                 "pleat-sim plan diff plan.txt other.txt",
@@ -57,7 +60,7 @@ static pl_status compare(pl_output *output, const char *first, const char *secon
 
 static bool makes_plan(const pl_options *o)
 {
-    return o->model || o->plan || o->layout_count || o->setting_count || o->program >= 0 ||
+    return o->model || o->plan || o->layout_count || o->setting_count || o->programs ||
            o->rank >= 0 || o->split >= 0;
 }
 
@@ -70,23 +73,29 @@ static pl_status run_diff(pl_output *output, const pl_options *options)
                    options->limit < 0 ? DIFFERENCES_SHOWN : options->limit);
 }
 
-/* Write the sections of PROGRAM (-1: all) of PLAN: a plan that borrows them is written. */
-static pl_status write_programs(pl_text *text, const pl_plan *plan, int program, int64_t rank)
+static bool has_program(const pl_plan *plan, pl_program program)
+{
+    for (size_t i = 0; i < plan->section_count; ++i)
+        if (plan->sections[i].program == program) return true;
+    return false;
+}
+
+/* Write the sections of PROGRAMS (0: all) of PLAN: a plan that borrows them is written. */
+static pl_status write_programs(pl_text *text, const pl_plan *plan, uint32_t programs, int64_t rank)
 {
     pl_plan view = *plan;
+    for (int i = 0; i < PL_PROGRAM_COUNT; ++i)
+        if ((programs >> i & 1U) && !has_program(plan, (pl_program)i))
+            return PL_FAIL(PL_BAD_INPUT, "--program: the plan has no program %s",
+                           pl_program_name((pl_program)i));
     PL_TRY(pl_allocate(&view.sections, plan->section_count, sizeof *view.sections, "sections"));
     view.section_count = 0;
     for (size_t i = 0; i < plan->section_count; ++i)
-        if (program < 0 || (int)plan->sections[i].program == program)
+        if (programs == 0 || (programs >> plan->sections[i].program & 1U))
             view.sections[view.section_count++] = plan->sections[i];
-    pl_status status = PL_OK;
-    if (view.section_count == 0)
-        status = PL_FAIL(PL_BAD_INPUT, "--program: the plan has no program %s",
-                         pl_program_name((pl_program)program));
-    else
-        pl_plan_write(text, &view, rank);
+    pl_plan_write(text, &view, rank);
     pl_free(view.sections);
-    return status == PL_OK ? pl_text_status(text) : status;
+    return pl_text_status(text);
 }
 
 static pl_status print(pl_output *output, const pl_options *options)
@@ -94,7 +103,7 @@ static pl_status print(pl_output *output, const pl_options *options)
     pl_plan plan;
     const char *layout = NULL;
     PL_TRY(pl_options_layout(&layout, options, &plan_usage));
-    PL_TRY(pl_options_plan(&plan, options, &plan_usage, layout));
+    PL_TRY(pl_options_plan(&plan, options, &plan_usage, layout, options->programs));
     pl_status status = PL_OK;
     if (options->rank >= 0) status = pl_check_rank(options->rank, &plan.layout, "--rank");
     if (status == PL_OK && options->split >= 0) {
@@ -102,7 +111,7 @@ static pl_status print(pl_output *output, const pl_options *options)
         if (status == PL_OK) status = pl_plan_split_rank(&plan, options->split);
     }
     if (status == PL_OK)
-        status = write_programs(&output->text, &plan, options->program, options->rank);
+        status = write_programs(&output->text, &plan, options->programs, options->rank);
     pl_plan_free(&plan);
     return status;
 }

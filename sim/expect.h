@@ -141,13 +141,22 @@ bool pl_expect_recompute(const pl_sim_world *world, int32_t layer);
  * sizes; a header read from text may claim any. The functions below are for those that fit. */
 bool pl_expect_countable(const pl_sim_world *world);
 
-/* Bytes and type that a buffer must have; PER_ROW when they are those of a row of R. False for
- * buffers that the plan must not have. */
-bool pl_expect_buffer(const pl_sim_world *world, const pl_buffer *buffer, int64_t *bytes,
-                      bool *per_row, pl_dtype *dtype, pl_buffer_class *class_);
+/* What a buffer must be. */
+typedef struct pl_expected_buffer {
+    int64_t bytes; /* of a row of R when PER_ROW */
+    bool per_row;
+    pl_dtype dtype;
+    pl_buffer_class class_;
+} pl_expected_buffer;
 
-/* FLOPs that an entry must have; *PER_ROW as above. */
-int64_t pl_expect_flops(const pl_sim_world *world, const pl_entry_name *name, bool *per_row);
+/* What BUFFER, of its kind and numbers, must be in PROGRAM. False for buffers that the plan must
+ * not have; the class is set in any case. */
+bool pl_expect_buffer(pl_expected_buffer *out, const pl_sim_world *world, pl_program program,
+                      const pl_buffer *buffer);
+
+/* FLOPs that an entry of PROGRAM must have; *PER_ROW as above. */
+int64_t pl_expect_flops(const pl_sim_world *world, pl_program program, const pl_entry_name *name,
+                        bool *per_row);
 
 #ifdef __cplusplus
 }

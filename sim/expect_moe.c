@@ -22,7 +22,7 @@ void pl_expect_route_entry(const query *q)
             writes_one(q, PL_BUF_BALANCE);
             writes_one(q, PL_BUF_BALANCE_SCORES);
         }
-    } else if (runs_back && backward_is(q, inputs, trains_feed(part))) {
+    } else if (runs_back && backward_is(q, inputs, trains_feed(q, part))) {
         static const pl_buffer_kind needed[] = {PL_BUF_ATTENDED, PL_BUF_NORMED,   PL_BUF_SAVE_ROUTE,
                                                 PL_BUF_ROUTE,    PL_BUF_D_NORMED, PL_BUF_D_ROUTE};
         on(q, PL_STREAM_COMPUTE);
@@ -169,7 +169,7 @@ static void expect_experts_backward(const query *q, bool trains)
 void pl_expect_experts_entry(const query *q)
 {
     if (!pass_forwards(q)) {
-        expect_experts_backward(q, trains_first(&q->parts->experts[q->layer]));
+        expect_experts_backward(q, trains_first(q, &q->parts->experts[q->layer]));
         return;
     }
     on(q, PL_STREAM_COMPUTE);

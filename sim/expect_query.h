@@ -11,6 +11,7 @@
 /* The name being looked up, and where the answer goes. */
 typedef struct query {
     const pl_sim_world *world;
+    pl_program program;
     const pl_settings *settings;
     const pl_expected_parts *parts;
     const pl_entry_name *name;
@@ -27,10 +28,24 @@ static inline int32_t feed_place(int32_t layer) { return 3 * layer + 2; }
 static inline int32_t experts_place(int32_t layer) { return 3 * layer + 3; }
 static inline int32_t norm_place(const query *q) { return 3 * q->parts->layers + 1; }
 
+/* Only a step trains; the other programs that compute do so forward, in one round. */
+static inline bool trains(const query *q) { return q->program == PL_PROGRAM_STEP; }
+
+static inline bool computes(const query *q)
+{
+    return trains(q) || q->program == PL_PROGRAM_EVALUATE || q->program == PL_PROGRAM_GENERATE;
+}
+
+/* Whether losses are summed, over T tokens. */
+static inline bool sums_losses(const query *q)
+{
+    return trains(q) || q->program == PL_PROGRAM_EVALUATE;
+}
+
 /* A module at PLACE runs backward when it or something before it trains. */
 static inline bool backward_at(const query *q, int32_t place)
 {
-    return q->parts->first_trained <= place;
+    return trains(q) && q->parts->first_trained <= place;
 }
 
 static inline bool layer_backward(const query *q, int32_t layer)
@@ -45,21 +60,22 @@ static inline bool recomputes(const query *q, int32_t layer)
            layer_backward(q, layer);
 }
 
-static inline bool trains_first(const pl_expected_part *part)
+static inline bool trains_first(const query *q, const pl_expected_part *part)
 {
-    return part->sharded_attention || part->whole_attention;
+    return trains(q) && (part->sharded_attention || part->whole_attention);
 }
 
-static inline bool trains_feed(const pl_expected_part *part)
+static inline bool trains_feed(const query *q, const pl_expected_part *part)
 {
-    return part->sharded_feed || part->whole_feed;
+    return trains(q) && (part->sharded_feed || part->whole_feed);
 }
 
 static inline bool balance_counts(const query *q)
 {
     bool moe = false;
     for (int32_t i = 0; i < q->parts->layers; ++i) moe |= pl_expect_moe(q->world, i);
-    return moe && q->settings->balance != PL_BALANCE_NONE && q->settings->balance_coefficient > 0;
+    return trains(q) && moe && q->settings->balance != PL_BALANCE_NONE &&
+           q->settings->balance_coefficient > 0;
 }
 
 /* --- building the answer --- */
@@ -123,6 +139,7 @@ static inline void writes_gradients(const query *q, pl_subject subject, int32_t 
                                     bool whole)
 {
     const pl_expected_part *part = pl_expected_part_of(q->parts, subject, layer);
+    if (!trains(q)) return;
     if (sharded)
         writes_part(q, subject, layer, part->shards > 1 ? PL_BUF_GRADIENT_SUM : PL_BUF_GRADIENT);
     if (whole) writes_part(q, subject, layer, PL_BUF_IGNORED_GRADIENT);
@@ -179,6 +196,7 @@ void pl_expect_attention_entry(const query *q);
 void pl_expect_mlp_entry(const query *q);
 void pl_expect_final_norm_entry(const query *q);
 void pl_expect_loss_entry(const query *q);
+void pl_expect_logits_entry(const query *q);
 void pl_expect_route_entry(const query *q);
 void pl_expect_counts_entry(const query *q);
 void pl_expect_permute_entry(const query *q);
@@ -191,12 +209,13 @@ void pl_expect_gather_entry(const query *q);
 void pl_expect_reshard_entry(const query *q);
 void pl_expect_reduce_entry(const query *q);
 void pl_expect_accumulate_entry(const query *q);
-void pl_expect_cast_entry(const query *q, pl_program program);
+void pl_expect_cast_entry(const query *q);
 void pl_expect_all_reduce_entry(const query *q);
 void pl_expect_balance_entry(const query *q);
 void pl_expect_update_entry(const query *q);
-void pl_expect_control_entry(const query *q, pl_program program);
+void pl_expect_control_entry(const query *q);
 void pl_expect_batch_entry(const query *q);
 void pl_expect_start_entry(const query *q);
+void pl_expect_export_entry(const query *q);
 
 #endif

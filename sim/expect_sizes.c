@@ -9,7 +9,7 @@ typedef struct numbers {
     pl_dtype compute, wire, gradient;
 } numbers;
 
-static numbers of_plan(const pl_sim_world *world)
+static numbers of_plan(const pl_sim_world *world, pl_program program)
 {
     const pl_model *m = &world->plan->model;
     const pl_settings *s = &world->plan->settings;
@@ -26,7 +26,7 @@ static numbers of_plan(const pl_sim_world *world)
     n.owners = world->groups.size[PL_GROUP_EXPERT_OWNER];
     n.sequence = s->shape.sequence;
     n.sequences = s->shape.micro_batch;
-    n.rounds = s->shape.rounds;
+    n.rounds = program == PL_PROGRAM_STEP ? s->shape.rounds : 1;
     n.micro_batches = s->shape.intra_layer;
     n.layers = m->num_hidden_layers;
     n.all_to_all = s->policy.dispatch == PL_DISPATCH_ALL_TO_ALL;
@@ -45,7 +45,7 @@ static double larger(double a, double b) { return a > b ? a : b; }
 bool pl_expect_countable(const pl_sim_world *world)
 {
     const pl_model *m = &world->plan->model;
-    numbers n = of_plan(world);
+    numbers n = of_plan(world, PL_PROGRAM_STEP);
     double wide = larger((double)n.wide, (double)n.dense_wide);
     wide = larger(wide, larger((double)n.vocabulary, (double)n.experts));
     wide = larger(wide, (double)(n.heads + n.kv_heads) * (double)m->head_dim);
@@ -86,6 +86,7 @@ static bool part_size(const pl_sim_world *world, const numbers *n, const pl_buff
     case PL_BUF_ADAM_V:
     case PL_BUF_GRADIENT: *bytes = p->trained * 4; break;
     case PL_BUF_INITIAL:
+    case PL_BUF_OUTGOING:
         *bytes = p->trained * 4 + p->frozen * pl_dtype_bytes(stored);
         if (p->frozen > 0 && stored != PL_FP32) *dtype = p->trained > 0 ? PL_U8 : stored;
         break;
@@ -99,7 +100,8 @@ static bool part_size(const pl_sim_world *world, const numbers *n, const pl_buff
         *bytes = p->trained * gradient;
         break;
     case PL_BUF_IGNORED:
-    case PL_BUF_INITIAL_IGNORED: *bytes = (p->whole + p->whole_frozen) * 4; break;
+    case PL_BUF_INITIAL_IGNORED:
+    case PL_BUF_OUTGOING_IGNORED: *bytes = (p->whole + p->whole_frozen) * 4; break;
     case PL_BUF_IGNORED_M:
     case PL_BUF_IGNORED_V:
     case PL_BUF_IGNORED_GRADIENT: *bytes = p->whole * 4; break;
@@ -168,6 +170,7 @@ static int64_t other_size(const pl_sim_world *world, const numbers *n, const pl_
     case PL_BUF_LABELS: *dtype = PL_I32; return n->tokens * 4;
     case PL_BUF_FINAL:
     case PL_BUF_D_FINAL: *dtype = n->compute; return n->tokens * n->hidden * n->element;
+    case PL_BUF_LOGITS: *dtype = PL_FP32; return n->vocabulary * 4;
     case PL_BUF_BATCH: *dtype = PL_I32; return n->rounds * n->micro_batches * n->tokens * 2 * 4;
     case PL_BUF_TOKEN_COUNT: return 8;
     case PL_BUF_FLAGS: return INT64_C(4) * 8;
@@ -198,6 +201,8 @@ static pl_buffer_class class_of(pl_buffer_kind kind)
     switch (kind) {
     case PL_BUF_INITIAL:
     case PL_BUF_INITIAL_IGNORED:
+    case PL_BUF_OUTGOING:
+    case PL_BUF_OUTGOING_IGNORED:
     case PL_BUF_ROWS:
     case PL_BUF_BATCH: return PL_BUFFER_HOST;
     case PL_BUF_WIRE:
@@ -223,17 +228,17 @@ static pl_buffer_class class_of(pl_buffer_kind kind)
     }
 }
 
-bool pl_expect_buffer(const pl_sim_world *world, const pl_buffer *buffer, int64_t *bytes,
-                      bool *per_row, pl_dtype *dtype, pl_buffer_class *class_)
+bool pl_expect_buffer(pl_expected_buffer *out, const pl_sim_world *world, pl_program program,
+                      const pl_buffer *buffer)
 {
-    numbers n = of_plan(world);
+    numbers n = of_plan(world, program);
     pl_buffer_scope scope = pl_buffer_kind_scope((pl_buffer_kind)buffer->kind);
-    *per_row = false;
-    *class_ = class_of((pl_buffer_kind)buffer->kind);
-    if (scope == PL_SCOPE_PART) return part_size(world, &n, buffer, bytes, dtype);
+    *out = (pl_expected_buffer){0, false, PL_U8, class_of((pl_buffer_kind)buffer->kind)};
+    if (scope == PL_SCOPE_PART) return part_size(world, &n, buffer, &out->bytes, &out->dtype);
     if (!in_range(&n, buffer)) return false;
-    *bytes = scope == PL_SCOPE_LAYER_MICRO_BATCH ? activation_size(&n, buffer, per_row, dtype)
-                                                 : other_size(world, &n, buffer, dtype);
+    out->bytes = scope == PL_SCOPE_LAYER_MICRO_BATCH
+                     ? activation_size(&n, buffer, &out->per_row, &out->dtype)
+                     : other_size(world, &n, buffer, &out->dtype);
     return true;
 }
 
@@ -261,24 +266,27 @@ static int64_t expert_flops(const pl_sim_world *world, const numbers *n, const p
     return 2 * rows * n->hidden * n->wide * (only_weights ? 1 : 3);
 }
 
-static int64_t loss_flops(const pl_sim_world *world, const numbers *n)
+/* Logits, and in a step the gradients of the head and of its input. */
+static int64_t loss_flops(const pl_sim_world *world, const numbers *n, bool trains)
 {
     const pl_expected_part *head = world->parts.tied ? &world->parts.embedding : &world->parts.head;
-    bool weights = head->sharded_attention || head->whole_attention;
-    bool inputs = world->parts.first_trained <= 3 * world->parts.layers + 1;
+    bool weights = trains && (head->sharded_attention || head->whole_attention);
+    bool inputs = trains && world->parts.first_trained <= 3 * world->parts.layers + 1;
     return 2 * n->tokens * n->hidden * n->vocabulary * (1 + weights + inputs);
 }
 
-int64_t pl_expect_flops(const pl_sim_world *world, const pl_entry_name *name, bool *per_row)
+int64_t pl_expect_flops(const pl_sim_world *world, pl_program program, const pl_entry_name *name,
+                        bool *per_row)
 {
-    numbers n = of_plan(world);
+    numbers n = of_plan(world, program);
     *per_row = false;
     switch ((pl_operation)name->operation) {
     case PL_OP_ATTENTION: return attention_flops(&n, name);
     case PL_OP_MLP: return 2 * n.tokens * n.hidden * n.dense_wide * 3 * shares(name);
     case PL_OP_ROUTE: return 2 * n.tokens * n.hidden * n.experts * shares(name);
     case PL_OP_EXPERTS: return expert_flops(world, &n, name, per_row);
-    case PL_OP_LOSS: return loss_flops(world, &n);
+    case PL_OP_LOSS: return loss_flops(world, &n, program == PL_PROGRAM_STEP);
+    case PL_OP_LOGITS: return 2 * n.hidden * n.vocabulary; /* one position */
     default: return 0;
     }
 }

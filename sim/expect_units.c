@@ -31,7 +31,7 @@ static void gather_part(const query *q, pl_subject subject)
 
 static bool pass_of_unit(const query *q)
 {
-    return pass_is(q, PL_PASS_FORWARD) || pass_is(q, PL_PASS_BACKWARD);
+    return pass_is(q, PL_PASS_FORWARD) || (trains(q) && pass_is(q, PL_PASS_BACKWARD));
 }
 
 /* A tied embedding is called a second time, by the head. */
@@ -115,20 +115,20 @@ void pl_expect_accumulate_entry(const query *q)
 }
 
 /* Casts: of gathered parameters, of gradients to and from the wire, of updated masters. */
-void pl_expect_cast_entry(const query *q, pl_program program)
+void pl_expect_cast_entry(const query *q)
 {
     pl_subject subject = (pl_subject)q->name->subject;
     const pl_expected_part *part = pl_expected_part_of(q->parts, subject, q->name->layer);
     bool masters = q->settings->precision.gather != PL_FP32;
     bool wire = q->settings->precision.gradient != PL_FP32;
     int32_t layer = q->name->layer;
-    if (program == PL_PROGRAM_START) {
+    if (q->program == PL_PROGRAM_START) {
         if (!is_part(q) || !masters || part->trained == 0 || !pass_is(q, PL_PASS_NONE)) return;
         on(q, PL_STREAM_COMPUTE);
         reads_part(q, subject, layer, PL_BUF_MASTER);
         writes_part(q, subject, layer, PL_BUF_PARAMETER);
     } else if (subject == PL_SUBJECT_PARAMETERS) {
-        if (!masters || !pass_is(q, PL_PASS_NONE) || q->name->ordinal != 0) return;
+        if (!trains(q) || !masters || !pass_is(q, PL_PASS_NONE) || q->name->ordinal != 0) return;
         on(q, PL_STREAM_COMPUTE);
         q->out->predicate = PL_IF_UPDATE;
         q->out->writes_parameters = true;
@@ -137,7 +137,8 @@ void pl_expect_cast_entry(const query *q, pl_program program)
         q->out->free = true;
         reads_part(q, subject, layer, part->shards > 1 ? PL_BUF_WIRE : PL_BUF_PARAMETER);
         writes_part(q, subject, layer, PL_BUF_FULL);
-    } else if (is_part(q) && pass_is(q, PL_PASS_BACKWARD_WEIGHTS) && wire && reduces_now(q)) {
+    } else if (trains(q) && is_part(q) && pass_is(q, PL_PASS_BACKWARD_WEIGHTS) && wire &&
+               reduces_now(q)) {
         bool back = q->name->ordinal == 1;
         if (part->shards == 1 || part->trained == 0 || (back && reduced_before(q))) return;
         on(q, PL_STREAM_COMPUTE);

@@ -1,4 +1,5 @@
-/* What entries around the layers must be: batch, counts, norm, update, control, and start. */
+/* What entries around the layers must be: batch, counts, norm, update, control, start,
+ * export. */
 #include "sim/expect_query.h"
 
 /* --- around the layers --- */
@@ -40,7 +41,9 @@ static void reduce_one(const query *q, pl_buffer_kind kind, pl_group_role role, 
 void pl_expect_all_reduce_entry(const query *q)
 {
     bool in_round = q->name->round >= 0;
+    bool sum = q->name->subject == PL_SUBJECT_TOKENS || q->name->subject == PL_SUBJECT_LOSS;
     if (!pass_is(q, PL_PASS_NONE) || in_round != (q->name->subject == PL_SUBJECT_BALANCE)) return;
+    if (!trains(q) && !(sums_losses(q) && sum)) return;
     switch ((pl_subject)q->name->subject) {
     case PL_SUBJECT_TOKENS: reduce_one(q, PL_BUF_TOKEN_COUNT, PL_GROUP_STAGE, PL_I64); break;
     case PL_SUBJECT_BALANCE:
@@ -123,16 +126,17 @@ void pl_expect_update_entry(const query *q)
     }
 }
 
-void pl_expect_control_entry(const query *q, pl_program program)
+void pl_expect_control_entry(const query *q)
 {
     if (!pass_is(q, PL_PASS_NONE)) return;
     if (communicates(q, PL_GROUP_WORLD))
         among(q, PL_GROUP_WORLD, PL_REDUCTION_MAX, PL_I64);
     else
         on(q, PL_STREAM_HOST);
-    if (program == PL_PROGRAM_STEP) {
-        reads_one(q, PL_BUF_CLIP);
+    if (trains(q)) reads_one(q, PL_BUF_CLIP);
+    if (sums_losses(q)) {
         reads_one(q, PL_BUF_LOSS_SUM);
+        reads_one(q, PL_BUF_TOKEN_COUNT);
     }
     writes_one(q, PL_BUF_FLAGS);
 }
@@ -147,7 +151,7 @@ void pl_expect_batch_entry(const query *q)
         writes_one(q, PL_BUF_BATCH);
         break;
     case PL_OP_COUNT_TOKENS:
-        if (!pass_is(q, PL_PASS_NONE)) return;
+        if (!sums_losses(q) || !pass_is(q, PL_PASS_NONE)) return;
         on(q, PL_STREAM_HOST);
         reads_one(q, PL_BUF_BATCH);
         writes_one(q, PL_BUF_TOKEN_COUNT);
@@ -157,41 +161,86 @@ void pl_expect_batch_entry(const query *q)
         on(q, PL_STREAM_COPY);
         reads_one(q, PL_BUF_BATCH);
         add(q->out->write, &q->out->writes, PL_BUF_TOKENS, PL_NO_PART, -1, q->mb);
-        add(q->out->write, &q->out->writes, PL_BUF_LABELS, PL_NO_PART, -1, q->mb);
+        if (sums_losses(q))
+            add(q->out->write, &q->out->writes, PL_BUF_LABELS, PL_NO_PART, -1, q->mb);
     }
 }
 
-/* --- start --- */
+/* --- start and export --- */
 
-void pl_expect_start_entry(const query *q)
+/* The tensors of a part that an entry is about: those held in shards, or those held whole. */
+typedef struct held {
+    pl_subject subject;
+    int32_t layer;
+    bool whole, trained, frozen;
+} held;
+
+/* False when the name is about nothing that is held. ORDINAL is that of whole tensors. */
+static bool find_held(held *out, const query *q, int32_t ordinal)
 {
     pl_subject subject = (pl_subject)q->name->subject;
     const pl_expected_part *part = pl_expected_part_of(q->parts, subject, q->name->layer);
-    bool whole = q->name->ordinal == 1, adam = q->settings->optimizer == PL_OPTIMIZER_ADAMW;
-    bool masters = q->settings->precision.gather != PL_FP32;
-    int64_t trained = whole ? part->whole : part->trained;
-    int64_t frozen = whole ? part->whole_frozen : part->frozen;
-    int32_t layer = q->name->layer;
-    pl_buffer_kind initial = whole ? PL_BUF_INITIAL_IGNORED : PL_BUF_INITIAL;
-    if (!is_part(q) || !pass_is(q, PL_PASS_NONE) || trained + frozen == 0) return;
+    bool whole = q->name->ordinal == ordinal;
+    if (!whole && q->name->ordinal != ordinal - 1) return false;
+    *out = (held){subject, q->name->layer, whole, (whole ? part->whole : part->trained) > 0,
+                  (whole ? part->whole_frozen : part->frozen) > 0};
+    return is_part(q) && pass_is(q, PL_PASS_NONE) && (out->trained || out->frozen);
+}
+
+/* Where values live on the device: masters where there are some, else the parameters. */
+static bool in_master(const query *q, const held *h)
+{
+    return !h->whole && h->trained && q->settings->precision.gather != PL_FP32;
+}
+
+static bool in_parameters(const query *q, const held *h)
+{
+    return !h->whole && (h->frozen || q->settings->precision.gather == PL_FP32);
+}
+
+void pl_expect_start_entry(const query *q)
+{
+    held h;
+    bool adam = q->settings->optimizer == PL_OPTIMIZER_ADAMW;
+    if (!find_held(&h, q, 1)) return;
+    pl_buffer_kind initial = h.whole ? PL_BUF_INITIAL_IGNORED : PL_BUF_INITIAL;
     switch ((pl_operation)q->name->operation) {
     case PL_OP_INITIALIZE:
         on(q, PL_STREAM_HOST);
-        writes_part(q, subject, layer, initial);
+        writes_part(q, h.subject, h.layer, initial);
         break;
     case PL_OP_COPY:
         on(q, PL_STREAM_COPY);
-        reads_part(q, subject, layer, initial);
-        if (whole) writes_part(q, subject, layer, PL_BUF_IGNORED);
-        if (!whole && masters && trained > 0) writes_part(q, subject, layer, PL_BUF_MASTER);
-        if (!whole && (!masters || frozen > 0)) writes_part(q, subject, layer, PL_BUF_PARAMETER);
+        reads_part(q, h.subject, h.layer, initial);
+        if (h.whole) writes_part(q, h.subject, h.layer, PL_BUF_IGNORED);
+        if (in_master(q, &h)) writes_part(q, h.subject, h.layer, PL_BUF_MASTER);
+        if (in_parameters(q, &h)) writes_part(q, h.subject, h.layer, PL_BUF_PARAMETER);
         break;
     case PL_OP_ZERO:
-        if (!adam || trained == 0) return;
+        if (!adam || !h.trained) return;
         on(q, PL_STREAM_COMPUTE);
-        writes_part(q, subject, layer, whole ? PL_BUF_IGNORED_M : PL_BUF_ADAM_M);
-        writes_part(q, subject, layer, whole ? PL_BUF_IGNORED_V : PL_BUF_ADAM_V);
+        writes_part(q, h.subject, h.layer, h.whole ? PL_BUF_IGNORED_M : PL_BUF_ADAM_M);
+        writes_part(q, h.subject, h.layer, h.whole ? PL_BUF_IGNORED_V : PL_BUF_ADAM_V);
         break;
     default: break;
+    }
+}
+
+/* Copies out have ordinals of their own, 2 and 3. */
+void pl_expect_export_entry(const query *q)
+{
+    held h;
+    bool copies = q->name->operation == PL_OP_COPY;
+    if (!find_held(&h, q, copies ? 3 : 1)) return;
+    pl_buffer_kind outgoing = h.whole ? PL_BUF_OUTGOING_IGNORED : PL_BUF_OUTGOING;
+    if (copies) {
+        on(q, PL_STREAM_COPY);
+        if (h.whole) reads_part(q, h.subject, h.layer, PL_BUF_IGNORED);
+        if (in_master(q, &h)) reads_part(q, h.subject, h.layer, PL_BUF_MASTER);
+        if (in_parameters(q, &h)) reads_part(q, h.subject, h.layer, PL_BUF_PARAMETER);
+        writes_part(q, h.subject, h.layer, outgoing);
+    } else {
+        on(q, PL_STREAM_HOST);
+        reads_part(q, h.subject, h.layer, outgoing);
     }
 }

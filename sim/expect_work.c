@@ -15,6 +15,7 @@ bool pl_expect_moe(const pl_sim_world *world, int32_t layer)
 bool pl_expect_recompute(const pl_sim_world *world, int32_t layer)
 {
     query q = {.world = world, .settings = &world->plan->settings, .parts = &world->parts};
+    q.program = PL_PROGRAM_STEP;
     return recomputes(&q, layer);
 }
 
@@ -29,18 +30,19 @@ typedef struct shape {
 
 static shape shape_of(pl_operation operation, pl_program program)
 {
-    bool step = program == PL_PROGRAM_STEP;
+    bool start = program == PL_PROGRAM_START, moves = start || program == PL_PROGRAM_EXPORT;
     switch (operation) {
     case PL_OP_LOAD_BATCH: return (shape){PL_SUBJECT_BATCH, false, false, false, 1};
     case PL_OP_COUNT_TOKENS: return (shape){PL_SUBJECT_TOKENS, false, false, false, 1};
     case PL_OP_COPY:
-        return step ? (shape){PL_SUBJECT_BATCH, true, true, false, 1}
-                    : (shape){PL_SUBJECT_COUNT, false, false, false, 2};
+        return moves ? (shape){PL_SUBJECT_COUNT, false, false, false, start ? 2 : 4}
+                     : (shape){PL_SUBJECT_BATCH, true, true, false, 1};
     case PL_OP_INITIALIZE:
+    case PL_OP_WRITE:
     case PL_OP_ZERO: return (shape){PL_SUBJECT_COUNT, false, false, false, 2};
     case PL_OP_CAST:
-        return step ? (shape){PL_SUBJECT_COUNT, true, false, true, 2}
-                    : (shape){PL_SUBJECT_COUNT, false, false, false, 1};
+        return start ? (shape){PL_SUBJECT_COUNT, false, false, false, 1}
+                     : (shape){PL_SUBJECT_COUNT, true, false, true, 2};
     case PL_OP_GATHER:
     case PL_OP_RESHARD: return (shape){PL_SUBJECT_COUNT, true, false, true, 2};
     case PL_OP_REDUCE:
@@ -48,7 +50,9 @@ static shape shape_of(pl_operation operation, pl_program program)
     case PL_OP_EMBED: return (shape){PL_SUBJECT_EMBEDDING, true, true, false, 1};
     case PL_OP_EXPERTS: return (shape){PL_SUBJECT_EXPERTS, true, true, false, 1};
     case PL_OP_FINAL_NORM: return (shape){PL_SUBJECT_NORM, true, true, false, 1};
-    case PL_OP_LOSS: return (shape){PL_SUBJECT_HEAD, true, true, false, 1};
+    case PL_OP_LOSS:
+    case PL_OP_LOGITS:
+    case PL_OP_SAMPLE: return (shape){PL_SUBJECT_HEAD, true, true, false, 1};
     case PL_OP_BALANCE: return (shape){PL_SUBJECT_BALANCE, true, false, false, 1};
     case PL_OP_ALL_REDUCE: return (shape){PL_SUBJECT_COUNT, false, false, false, 1};
     case PL_OP_SCALE:
@@ -65,11 +69,16 @@ static bool number_fits(int32_t number, bool has, int64_t below)
     return has ? number >= 0 && number < below : number == -1;
 }
 
-static bool name_fits(const query *q, pl_program program)
+static int64_t rounds_of(const pl_settings *settings, pl_program program)
+{
+    return program == PL_PROGRAM_STEP ? settings->shape.rounds : 1;
+}
+
+static bool name_fits(const query *q)
 {
     const pl_entry_name *n = q->name;
     const pl_shape *sizes = &q->settings->shape;
-    shape s = shape_of((pl_operation)n->operation, program);
+    shape s = shape_of((pl_operation)n->operation, q->program);
     bool layered = n->subject == PL_SUBJECT_LAYER || n->subject == PL_SUBJECT_EXPERTS;
     /* The end of a step belongs to no round: updated masters, reductions of sums. */
     bool after = n->subject == PL_SUBJECT_PARAMETERS && n->operation == PL_OP_CAST;
@@ -78,7 +87,7 @@ static bool name_fits(const query *q, pl_program program)
     if (s.subject != PL_SUBJECT_COUNT && n->subject != (uint8_t)s.subject) return false;
     if (!number_fits(n->layer, layered, q->parts->layers)) return false;
     if (n->chunk != -1 || n->ordinal < 0 || n->ordinal >= s.ordinals) return false;
-    if (!number_fits(n->round, in_round, sizes->rounds)) return false;
+    if (!number_fits(n->round, in_round, rounds_of(q->settings, q->program))) return false;
     if (s.free_micro_batch && n->micro_batch != -1) {
         /* one for each micro-batch, where the policy calls units so */
         return q->settings->policy.reshard == PL_RESHARD_PER_CALL && n->micro_batch >= 0 &&
@@ -87,33 +96,26 @@ static bool name_fits(const query *q, pl_program program)
     return number_fits(n->micro_batch, s.micro_batch, sizes->intra_layer);
 }
 
-static void look_up_step(const query *q)
+/* Entries of a step alone: what becomes of gradients and counts. */
+static void look_up_update(const query *q)
 {
-    bool moe = q->layer >= 0 && q->layer < q->parts->layers && pl_expect_moe(q->world, q->layer);
+    if (!trains(q)) return;
     switch ((pl_operation)q->name->operation) {
-    case PL_OP_LOAD_BATCH:
-    case PL_OP_COUNT_TOKENS:
-    case PL_OP_COPY: pl_expect_batch_entry(q); return;
-    case PL_OP_CAST: pl_expect_cast_entry(q, PL_PROGRAM_STEP); return;
-    case PL_OP_GATHER: pl_expect_gather_entry(q); return;
-    case PL_OP_RESHARD: pl_expect_reshard_entry(q); return;
     case PL_OP_REDUCE: pl_expect_reduce_entry(q); return;
     case PL_OP_ACCUMULATE: pl_expect_accumulate_entry(q); return;
-    case PL_OP_EMBED: pl_expect_embed_entry(q); return;
-    case PL_OP_ATTENTION: pl_expect_attention_entry(q); return;
-    case PL_OP_MLP: pl_expect_mlp_entry(q); return;
-    case PL_OP_FINAL_NORM: pl_expect_final_norm_entry(q); return;
-    case PL_OP_LOSS: pl_expect_loss_entry(q); return;
     case PL_OP_BALANCE: pl_expect_balance_entry(q); return;
-    case PL_OP_ALL_REDUCE: pl_expect_all_reduce_entry(q); return;
     case PL_OP_SCALE:
     case PL_OP_GRADIENT_NORM:
     case PL_OP_CLIP:
     case PL_OP_STEP: pl_expect_update_entry(q); return;
-    case PL_OP_CONTROL: pl_expect_control_entry(q, PL_PROGRAM_STEP); return;
-    default: break;
+    default: return;
     }
-    if (!moe) return;
+}
+
+static void look_up_moe(const query *q)
+{
+    bool inside = q->layer >= 0 && q->layer < q->parts->layers;
+    if (!inside || !pl_expect_moe(q->world, q->layer)) return;
     switch ((pl_operation)q->name->operation) {
     case PL_OP_ROUTE: pl_expect_route_entry(q); return;
     case PL_OP_EXCHANGE_COUNTS:
@@ -128,11 +130,47 @@ static void look_up_step(const query *q)
     }
 }
 
+/* Programs that compute. */
+static void look_up_compute(const query *q)
+{
+    switch ((pl_operation)q->name->operation) {
+    case PL_OP_LOAD_BATCH:
+    case PL_OP_COUNT_TOKENS:
+    case PL_OP_COPY: pl_expect_batch_entry(q); return;
+    case PL_OP_CAST: pl_expect_cast_entry(q); return;
+    case PL_OP_GATHER: pl_expect_gather_entry(q); return;
+    case PL_OP_RESHARD: pl_expect_reshard_entry(q); return;
+    case PL_OP_EMBED: pl_expect_embed_entry(q); return;
+    case PL_OP_ATTENTION: pl_expect_attention_entry(q); return;
+    case PL_OP_MLP: pl_expect_mlp_entry(q); return;
+    case PL_OP_FINAL_NORM: pl_expect_final_norm_entry(q); return;
+    case PL_OP_LOSS: pl_expect_loss_entry(q); return;
+    case PL_OP_LOGITS:
+    case PL_OP_SAMPLE: pl_expect_logits_entry(q); return;
+    case PL_OP_ALL_REDUCE: pl_expect_all_reduce_entry(q); return;
+    default: look_up_moe(q); look_up_update(q);
+    }
+}
+
+/* Programs that move parameters. */
+static void look_up_transfer(const query *q)
+{
+    if (q->program == PL_PROGRAM_EXPORT) {
+        bool own = q->name->operation == PL_OP_COPY || q->name->operation == PL_OP_WRITE;
+        if (own) pl_expect_export_entry(q);
+    } else if (q->name->operation == PL_OP_CAST) {
+        pl_expect_cast_entry(q);
+    } else {
+        pl_expect_start_entry(q);
+    }
+}
+
 void pl_expect_entry(pl_expected_entry *out, const pl_sim_world *world, pl_program program,
                      const pl_entry_name *name)
 {
     const pl_settings *settings = &world->plan->settings;
     query q = {world,
+               program,
                settings,
                &world->parts,
                name,
@@ -145,22 +183,20 @@ void pl_expect_entry(pl_expected_entry *out, const pl_sim_world *world, pl_progr
     out->group = PL_GROUP_NONE;
     out->scale = (pl_scale){1, 1, 0};
     out->wire = PL_U8;
-    if (!name_fits(&q, program)) return;
-    if (program == PL_PROGRAM_STEP) {
-        look_up_step(&q);
-    } else if (name->operation == PL_OP_CONTROL) {
-        pl_expect_control_entry(&q, program);
-    } else if (name->operation == PL_OP_CAST) {
-        pl_expect_cast_entry(&q, program);
-    } else {
-        pl_expect_start_entry(&q);
-    }
+    if (!name_fits(&q)) return;
+    if (name->operation == PL_OP_CONTROL)
+        pl_expect_control_entry(&q);
+    else if (computes(&q))
+        look_up_compute(&q);
+    else
+        look_up_transfer(&q);
 }
 
 /* --- all names that might be wanted --- */
 
 typedef struct walk {
     const pl_sim_world *world;
+    pl_program program;
     bool (*visit)(void *context, const pl_entry_name *name);
     void *context;
 } walk;
@@ -180,7 +216,7 @@ static bool visit_passes(const walk *w, pl_entry_name *name, int ordinals)
 static bool visit_numbers(const walk *w, pl_entry_name *name, const shape *s, bool in_round)
 {
     const pl_shape *sizes = &w->world->plan->settings.shape;
-    int64_t rounds = in_round ? sizes->rounds : 1;
+    int64_t rounds = in_round ? rounds_of(&w->world->plan->settings, w->program) : 1;
     int64_t micro_batches = s->micro_batch ? sizes->intra_layer : 1;
     for (int64_t round = 0; round < rounds; ++round) {
         for (int64_t mb = 0; mb < micro_batches; ++mb) {
@@ -192,16 +228,15 @@ static bool visit_numbers(const walk *w, pl_entry_name *name, const shape *s, bo
     return true;
 }
 
-static bool visit_subject(const walk *w, pl_operation operation, pl_program program,
-                          pl_subject subject)
+static bool visit_subject(const walk *w, pl_operation operation, pl_subject subject)
 {
-    shape s = shape_of(operation, program);
+    shape s = shape_of(operation, w->program);
     bool layered = subject == PL_SUBJECT_LAYER || subject == PL_SUBJECT_EXPERTS;
-    bool step = program == PL_PROGRAM_STEP;
-    bool in_round = step && s.round && subject != PL_SUBJECT_PARAMETERS;
+    bool computes = w->program != PL_PROGRAM_START && w->program != PL_PROGRAM_EXPORT;
+    bool in_round = computes && s.round && subject != PL_SUBJECT_PARAMETERS;
     int32_t layers = layered ? w->world->parts.layers : 1;
-    if (operation == PL_OP_ALL_REDUCE) in_round = step && subject == PL_SUBJECT_BALANCE;
-    s.micro_batch = s.micro_batch && step;
+    if (operation == PL_OP_ALL_REDUCE) in_round = computes && subject == PL_SUBJECT_BALANCE;
+    s.micro_batch = s.micro_batch && computes;
     for (int32_t layer = 0; layer < layers; ++layer) {
         pl_entry_name name = pl_entry_name_make(operation, subject);
         name.layer = layered ? layer : -1;
@@ -213,12 +248,12 @@ static bool visit_subject(const walk *w, pl_operation operation, pl_program prog
 void pl_expect_names(const pl_sim_world *world, pl_program program,
                      bool (*visit)(void *context, const pl_entry_name *name), void *context)
 {
-    walk w = {world, visit, context};
+    walk w = {world, program, visit, context};
     for (int operation = 0; operation < PL_OPERATION_COUNT; ++operation) {
         shape s = shape_of((pl_operation)operation, program);
         bool any = s.subject == PL_SUBJECT_COUNT;
         int first = any ? 0 : (int)s.subject, last = any ? PL_SUBJECT_COUNT - 1 : first;
         for (int subject = first; subject <= last; ++subject)
-            if (!visit_subject(&w, (pl_operation)operation, program, (pl_subject)subject)) return;
+            if (!visit_subject(&w, (pl_operation)operation, (pl_subject)subject)) return;
     }
 }

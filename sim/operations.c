@@ -19,10 +19,15 @@ static const pl_operation_facts facts[PL_OPERATION_COUNT] = {
     [PL_OP_COUNT_TOKENS] = {"count the valid labels of this rank", PL_STREAM_HOST, BIT(BATCH),
                             BIT(TOKEN_COUNT)},
     [PL_OP_COPY] = {"copy between host and device", PL_STREAM_COPY,
-                    BIT(BATCH) | BIT(INITIAL) | BIT(INITIAL_IGNORED),
-                    BIT(TOKENS) | BIT(LABELS) | BIT(MASTER) | BIT(PARAMETER) | BIT(IGNORED)},
+                    BIT(BATCH) | BIT(INITIAL) | BIT(INITIAL_IGNORED) | BIT(MASTER) |
+                        BIT(PARAMETER) | BIT(IGNORED),
+                    BIT(TOKENS) | BIT(LABELS) | BIT(MASTER) | BIT(PARAMETER) | BIT(IGNORED) |
+                        BIT(OUTGOING) | BIT(OUTGOING_IGNORED)},
     [PL_OP_INITIALIZE] = {"make the initial values that this rank holds", PL_STREAM_HOST, 0,
                           BIT(INITIAL) | BIT(INITIAL_IGNORED)},
+    [PL_OP_WRITE] = {"hand out the parameters that this rank holds: fp32 where they are trained, "
+                     "else as stored",
+                     PL_STREAM_HOST, BIT(OUTGOING) | BIT(OUTGOING_IGNORED), 0},
     [PL_OP_ZERO] = {"fill the moments of the optimizer with zeroes", PL_STREAM_COMPUTE, 0, MOMENTS},
     [PL_OP_CAST] = {"change the element type: of gathered parameters, of gradients to and from the "
                     "wire, of updated masters",
@@ -86,9 +91,13 @@ static const pl_operation_facts facts[PL_OPERATION_COUNT] = {
     [PL_OP_FINAL_NORM] = {"norm before the head", PL_STREAM_COMPUTE,
                           WEIGHTS | GRADIENTS | BIT(INPUT) | BIT(D_FINAL),
                           GRADIENTS | BIT(FINAL) | BIT(D_INPUT)},
-    [PL_OP_LOSS] = {"head, cross-entropy and their gradients, in pieces", PL_STREAM_COMPUTE,
+    [PL_OP_LOSS] = {"head, cross-entropy and, in a step, their gradients, in pieces",
+                    PL_STREAM_COMPUTE,
                     WEIGHTS | GRADIENTS | BIT(FINAL) | BIT(LABELS) | BIT(LOSS_SUM),
                     GRADIENTS | BIT(D_FINAL) | BIT(LOSS_SUM)},
+    [PL_OP_LOGITS] = {"head on one position of the micro-batch, named when the program is run",
+                      PL_STREAM_COMPUTE, WEIGHTS | BIT(FINAL), BIT(LOGITS)},
+    [PL_OP_SAMPLE] = {"draw a token from the logits", PL_STREAM_HOST, BIT(LOGITS), 0},
     [PL_OP_BALANCE] = {"load-balance loss from the reduced counts", PL_STREAM_COMPUTE,
                        BIT(BALANCE) | BIT(BALANCE_TOTAL) | BIT(BALANCE_SCORES) | BIT(LOSS_SUM),
                        BIT(BALANCE) | BIT(BALANCE_TOTAL) | BIT(LOSS_SUM)},
@@ -109,9 +118,10 @@ static const pl_operation_facts facts[PL_OPERATION_COUNT] = {
                     SHARD_GRADIENTS | MOMENTS | BIT(CLIP) | BIT(TOKEN_COUNT) | BIT(MASTER) |
                         BIT(PARAMETER) | BIT(IGNORED),
                     MOMENTS | BIT(MASTER) | BIT(PARAMETER) | BIT(IGNORED)},
-    [PL_OP_CONTROL] = {"all-reduce of the flags stop, save, failed, save finished; ends every "
-                       "program (on host in a world of one rank)",
-                       PL_STREAM_COMMUNICATION, BIT(CLIP) | BIT(LOSS_SUM), BIT(FLAGS)},
+    [PL_OP_CONTROL] = {"all-reduce of the flags stop, save, failed, save finished; the host learns "
+                       "loss, T and norm; ends every program (on host in a world of one rank)",
+                       PL_STREAM_COMMUNICATION, BIT(CLIP) | BIT(LOSS_SUM) | BIT(TOKEN_COUNT),
+                       BIT(FLAGS)},
 };
 
 const pl_operation_facts *pl_operation_describe(pl_operation operation)

@@ -23,7 +23,8 @@ static const option_facts facts[] = {
     {PL_TAKES_SETTINGS, "--set", "KEY=VALUE", "a key of run files, as below; may be given again"},
     {PL_TAKES_PLAN, "--plan", "FILE", "take the plan in FILE instead of making one"},
     {PL_TAKES_RANK, "--rank", "RANK", "look at this rank"},
-    {PL_TAKES_PROGRAM, "--program", "PROGRAM", "start or step; without it both"},
+    {PL_TAKES_PROGRAM, "--program", "PROGRAM",
+     "start, step, evaluate, generate, export, or all of them; may be given again"},
     {PL_TAKES_SPLIT, "--split", "RANK", "give this rank sections of its own"},
     {PL_TAKES_LIMIT, "--limit", "NUMBER", "print at most so many differences; 0: all of them"},
     {PL_TAKES_OPERATIONS, "--operations", NULL, "print the table of operations, as Markdown"},
@@ -119,17 +120,24 @@ static pl_status take_number(const taking *t, int64_t *place, const char *value,
     return PL_OK;
 }
 
-static pl_status take_program(const taking *t, int *place, const char *value)
+static pl_status take_program(const taking *t, uint32_t *programs, const char *value)
 {
-    static const char *const names[PL_PROGRAM_COUNT] = {"start", "step"};
-    if (*place >= 0) return refuse_second(t, "--program");
-    for (int i = 0; i < PL_PROGRAM_COUNT; ++i)
-        if (strcmp(names[i], value) == 0) *place = i;
-    if (*place >= 0) return PL_OK;
+    const char *names[PL_PROGRAM_COUNT + 1];
+    pl_program program = PL_PROGRAM_START;
     pl_text text = {0};
+    if (pl_program_parse(&program, value)) {
+        *programs |= 1U << program;
+        return PL_OK;
+    }
+    if (strcmp(value, "all") == 0) {
+        *programs |= (1U << PL_PROGRAM_COUNT) - 1;
+        return PL_OK;
+    }
+    for (int i = 0; i < PL_PROGRAM_COUNT; ++i) names[i] = pl_program_name((pl_program)i);
+    names[PL_PROGRAM_COUNT] = "all";
     pl_text_add_string(&text, "--program: unknown program ");
     pl_text_add_quoted(&text, value);
-    pl_text_add_choices(&text, value, names, PL_PROGRAM_COUNT);
+    pl_text_add_choices(&text, value, names, PL_PROGRAM_COUNT + 1);
     return pl_usage_refuse(t->usage, &text);
 }
 
@@ -145,7 +153,7 @@ static pl_status take_option(taking *t, int option, const char *value)
     case PL_TAKES_RANK: return take_number(t, &o->rank, value, option);
     case PL_TAKES_SPLIT: return take_number(t, &o->split, value, option);
     case PL_TAKES_LIMIT: return take_number(t, &o->limit, value, option);
-    case PL_TAKES_PROGRAM: return take_program(t, &o->program, value);
+    case PL_TAKES_PROGRAM: return take_program(t, &o->programs, value);
     case PL_TAKES_OPERATIONS: o->operations = true; return PL_OK;
     case PL_TAKES_JSON: o->json = true; return PL_OK;
     default: return PL_FAIL(PL_INTERNAL, "option %s is taken by nobody", facts[option].name);
@@ -240,7 +248,7 @@ static pl_status parse(taking *t, int count, char **arguments)
 
 pl_status pl_options_parse(pl_options *out, const pl_usage *usage, int count, char **arguments)
 {
-    taking t = {.usage = usage, .options = {.program = -1, .rank = -1, .split = -1, .limit = -1}};
+    taking t = {.usage = usage, .options = {.rank = -1, .split = -1, .limit = -1}};
     pl_status status = make_room(&t.options, count);
     if (status == PL_OK) status = parse(&t, count, arguments);
     if (status == PL_OK)

@@ -43,7 +43,7 @@ typedef struct pl_usage {
 typedef struct pl_options {
     bool help, json, operations;
     const char *model, *plan;
-    int program;                               /* pl_program; -1: not given */
+    uint32_t programs;                         /* PL_PROGRAMS_...; 0: not given */
     int64_t rank, split, limit;                /* -1: not given */
     const char **layouts, **settings, **words; /* owned arrays */
     int layout_count, setting_count, word_count;
@@ -69,11 +69,13 @@ pl_status pl_usage_refuse(const pl_usage *usage, pl_text *text);
 pl_status pl_options_run(pl_run *out, const pl_options *options, const char *file,
                          const char *layout);
 
-/* The plan that OPTIONS describe, read from --plan or made, with LAYOUT (NULL: as it stands in the
- * run file). At most one word is allowed, the run file. The caller frees with pl_plan_free.
- * Errors: PL_BAD_INPUT when something is missing or too much; those of reading and building. */
+/* The plan that OPTIONS describe, read from --plan as it stands, or made: of PROGRAMS
+ * (PL_PROGRAMS_...; 0: start and step), with LAYOUT (NULL: as it stands in the run file); generate
+ * by itself gets its own shape. At most one word is allowed, the run file. The caller frees with
+ * pl_plan_free. Errors: PL_BAD_INPUT when something is missing or too much; those of reading and
+ * building. */
 pl_status pl_options_plan(pl_plan *out, const pl_options *options, const pl_usage *usage,
-                          const char *layout);
+                          const char *layout, uint32_t programs);
 
 /* The layout of a command that takes only one: NULL when none was given. Errors: PL_BAD_INPUT. */
 pl_status pl_options_layout(const char **out, const pl_options *options, const pl_usage *usage);

@@ -106,13 +106,14 @@ static pl_status find_sections(pl_sim_world *world, pl_program program)
     return PL_OK;
 }
 
-pl_status pl_sim_world_make(pl_sim_world *out, const pl_plan *plan)
+pl_status pl_sim_world_make(pl_sim_world *out, const pl_plan *plan, uint32_t programs)
 {
     pl_sim_world world = {.plan = plan, .ranks = plan->layout.world};
+    world.programs = programs ? programs : PL_PROGRAMS_START | PL_PROGRAMS_STEP;
     pl_status status = pl_expected_groups_make(&world.groups, &plan->layout);
     if (status == PL_OK) status = pl_expected_parts_make(&world.parts, plan, &world.groups);
-    if (status == PL_OK) status = find_sections(&world, PL_PROGRAM_START);
-    if (status == PL_OK) status = find_sections(&world, PL_PROGRAM_STEP);
+    for (int program = 0; program < PL_PROGRAM_COUNT && status == PL_OK; ++program)
+        status = find_sections(&world, (pl_program)program);
     if (status != PL_OK)
         pl_sim_world_free(&world);
     else
@@ -135,9 +136,9 @@ bool pl_sim_world_holds_shape(const pl_sim_world *world)
     if (shape->rounds > MOST / shape->intra_layer) return false;
     for (size_t i = 0; i < world->plan->section_count; ++i) {
         const pl_section *section = &world->plan->sections[i];
-        if (section->program == PL_PROGRAM_STEP &&
-            (int64_t)section->entry_count < shape->rounds * shape->intra_layer)
-            return false;
+        int64_t rounds = section->program == PL_PROGRAM_STEP ? shape->rounds : 1;
+        bool moves = section->program == PL_PROGRAM_START || section->program == PL_PROGRAM_EXPORT;
+        if (!moves && (int64_t)section->entry_count < rounds * shape->intra_layer) return false;
     }
     return true;
 }
@@ -184,7 +185,7 @@ static double now(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-pl_status pl_check_plan(pl_check *out, const pl_plan *plan)
+pl_status pl_check_programs(pl_check *out, const pl_plan *plan, uint32_t programs)
 {
     pl_check check = {0};
     pl_sim_world world = {0};
@@ -193,7 +194,7 @@ pl_status pl_check_plan(pl_check *out, const pl_plan *plan)
         return PL_FAIL(PL_UNSUPPORTED,
                        "world=%" PRId64 ": the proofs walk every rank, at most %d so far",
                        plan->layout.world, PL_CHECK_MOST_RANKS);
-    pl_status status = pl_sim_world_make(&world, plan);
+    pl_status status = pl_sim_world_make(&world, plan, programs);
     if (status == PL_OK) {
         count_plan(&check, &world);
         status = run_proofs(&check, &world);
@@ -207,6 +208,11 @@ pl_status pl_check_plan(pl_check *out, const pl_plan *plan)
     else
         *out = check;
     return status;
+}
+
+pl_status pl_check_plan(pl_check *out, const pl_plan *plan)
+{
+    return pl_check_programs(out, plan, 0);
 }
 
 void pl_check_free(pl_check *check)

@@ -18,13 +18,14 @@ extern "C" {
 /* A plan with what the proofs need of it. */
 struct pl_sim_world {
     const pl_plan *plan; /* borrowed */
+    uint32_t programs;   /* PL_PROGRAMS_... that it must have */
     int64_t ranks;
     pl_expected_groups groups;
     pl_expected_parts parts;
     const pl_section **section[PL_PROGRAM_COUNT]; /* [ranks], NULL without such a program */
 };
 
-pl_status pl_sim_world_make(pl_sim_world *out, const pl_plan *plan);
+pl_status pl_sim_world_make(pl_sim_world *out, const pl_plan *plan, uint32_t programs);
 void pl_sim_world_free(pl_sim_world *world);
 
 typedef enum pl_proof_id {
@@ -64,9 +65,13 @@ typedef struct pl_check {
 /* All ranks are walked one by one. */
 enum { PL_CHECK_MOST_RANKS = 4096 };
 
-/* Run every proof. What is wrong with the plan is in the verdicts. Errors: PL_NO_MEMORY;
- * PL_UNSUPPORTED beyond PL_CHECK_MOST_RANKS ranks.
+/* Run every proof over all programs of PLAN, which must have PROGRAMS (PL_PROGRAMS_...; 0: start
+ * and step): one that is missing fails. What is wrong with the plan is in the verdicts. Errors:
+ * PL_NO_MEMORY; PL_UNSUPPORTED beyond PL_CHECK_MOST_RANKS ranks.
  * The caller frees with pl_check_free. */
+pl_status pl_check_programs(pl_check *out, const pl_plan *plan, uint32_t programs);
+
+/* The same for a plan that must have start and step. */
 pl_status pl_check_plan(pl_check *out, const pl_plan *plan);
 void pl_check_free(pl_check *check);
 
@@ -91,9 +96,9 @@ void pl_verdict_close(pl_verdict *verdict);
  * check fails with PL_NO_MEMORY instead of showing half a sentence. */
 void pl_verdict_free_text(pl_verdict *verdict, pl_text *text);
 
-/* Whether every step has at least an entry for each micro-batch of the shape. A header read from
- * text may name any number of them: what such a step must be is not worked out, which would take
- * as long as the step. */
+/* Whether every step and evaluation has at least an entry for each of its micro-batches. A header
+ * read from text may name any number of them: what such a step must be is not worked out, which
+ * would take as long as the step. */
 bool pl_sim_world_holds_shape(const pl_sim_world *world);
 
 /* The first rank of a section. */

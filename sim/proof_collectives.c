@@ -76,14 +76,28 @@ static void compare(const pl_sim_world *world, pl_verdict *verdict, pl_group_rol
     pl_verdict_free_text(verdict, &other);
 }
 
+/* The control entry of a section, wherever it stands; NULL when there is none. */
+static const pl_entry *find_control(const pl_section *section)
+{
+    for (size_t i = section->entry_count; i > 0; --i)
+        if (section->entries[i - 1].name.operation == PL_OP_CONTROL)
+            return &section->entries[i - 1];
+    return NULL;
+}
+
 /* A program ends in one control entry over the world, the last that is issued. */
 static void check_control(const pl_sim_world *world, pl_verdict *verdict, const pl_section *section)
 {
     int64_t rank = pl_section_first_rank(section);
     const pl_entry *last =
         section->entry_count ? &section->entries[section->entry_count - 1] : NULL;
+    const pl_entry *control = find_control(section);
     ++verdict->checked;
-    if (!last || last->name.operation != PL_OP_CONTROL)
+    if (last && control && control != last)
+        pl_verdict_fail(verdict, rank, section->program, section, control,
+                        "must be the last entry of the program, but entry %u is issued after it",
+                        last->label);
+    else if (!control)
         pl_verdict_fail(verdict, rank, section->program, section, last,
                         "is the last entry of the program; control must be");
     const pl_entry *entries = section->entries;

@@ -6,7 +6,7 @@
 #include "sim/proof.h"
 
 typedef struct unit_tally {
-    int64_t forward, backward; /* in the round in work, or in the step under `never` */
+    int64_t forward, backward; /* in the round in work, or in the program under `never` */
 } unit_tally;
 
 typedef struct gathers {
@@ -29,6 +29,7 @@ static size_t unit_number(const gathers *g, int subject, int32_t layer)
  * sim/expect.h. */
 static bool needed_in_backward(const gathers *g, int subject, int32_t layer)
 {
+    if (g->section->program != PL_PROGRAM_STEP) return false;
     int32_t first = g->world->parts.first_trained, layers = g->world->parts.layers;
     bool legacy = g->world->plan->layout.kind == PL_LAYOUT_LEGACY;
     bool moe = layer >= 0 && pl_expect_moe(g->world, layer);
@@ -167,8 +168,8 @@ static void check_section(const gathers *g)
         tally_round(g, -1);
         return;
     }
-    for (int64_t round = 0; round < settings->shape.rounds && g->verdict->outcome != PL_FAILED;
-         ++round)
+    int64_t rounds = g->section->program == PL_PROGRAM_STEP ? settings->shape.rounds : 1;
+    for (int64_t round = 0; round < rounds && g->verdict->outcome != PL_FAILED; ++round)
         tally_round(g, round);
 }
 
@@ -177,7 +178,7 @@ pl_status pl_prove_gathers(const pl_sim_world *world, pl_verdict *verdict)
     for (size_t i = 0; i < world->plan->section_count; ++i) {
         const pl_section *section = &world->plan->sections[i];
         gathers g = {.world = world, .verdict = verdict, .section = section};
-        if (section->program != PL_PROGRAM_STEP) continue;
+        if (section->program == PL_PROGRAM_START || section->program == PL_PROGRAM_EXPORT) continue;
         g.rank = pl_section_first_rank(section);
         PL_TRY(
             pl_allocate(&g.tally, 3 + 2 * (size_t)world->parts.layers, sizeof *g.tally, "gathers"));

@@ -120,6 +120,7 @@ static void check_elements(const pl_sim_world *world, pl_verdict *verdict, pl_pr
         case PL_OP_GRADIENT_NORM:
         case PL_OP_STEP: expected = trained; break;
         case PL_OP_INITIALIZE:
+        case PL_OP_WRITE:
             expected = pl_expected_part_elements(world->plan, &world->groups,
                                                  (pl_subject)entry->name.subject, entry->name.layer,
                                                  entry->name.ordinal == 1, rank);
@@ -143,23 +144,25 @@ static int64_t held(const pl_sim_world *world, const pl_tensor *tensor, int64_t 
 }
 
 /* Ranks that share a section hold equally much of what its entries count: what is right for one of
- * them is right for all. Start counts every part by itself (tensors of a part stand together), a
- * step all that is trained. */
+ * them is right for all. Start and export count every part by itself (tensors of a part stand
+ * together), a step all that is trained, other programs nothing. */
 static void check_alike(const pl_sim_world *world, pl_verdict *verdict, pl_program program,
                         int64_t rank)
 {
     const pl_model *model = &world->plan->model;
     const pl_section *section = world->section[program][rank];
     int64_t first = pl_section_first_rank(section), difference = 0;
+    bool by_part = program == PL_PROGRAM_START || program == PL_PROGRAM_EXPORT;
+    if (!by_part && program != PL_PROGRAM_STEP) return;
     for (int64_t i = 0; i < model->tensor_count && rank != first; ++i) {
         const pl_tensor *tensor = &model->tensors[i], *next = tensor + 1;
         bool last = i + 1 == model->tensor_count;
         bool ends_part = last || next->layer != tensor->layer || tensor->layer < 0 ||
                          (next->role == PL_TENSOR_ROUTED) != (tensor->role == PL_TENSOR_ROUTED);
-        if (program == PL_PROGRAM_START || !tensor->frozen)
+        if (by_part || !tensor->frozen)
             difference += held(world, tensor, rank) - held(world, tensor, first);
         ++verdict->checked;
-        if (!(program == PL_PROGRAM_START ? ends_part : last) || difference == 0) continue;
+        if (!(by_part ? ends_part : last) || difference == 0) continue;
         pl_text name = {0};
         print_tensor(&name, tensor);
         pl_verdict_fail(verdict, rank, program, section, NULL,

@@ -12,21 +12,19 @@ typedef struct sizes {
 
 static void check_buffer(const sizes *s, const pl_buffer *buffer)
 {
-    int64_t bytes = 0;
-    bool per_row = false;
-    pl_dtype dtype = PL_U8;
-    pl_buffer_class class_ = PL_BUFFER_WORK;
+    pl_expected_buffer e;
     pl_text name = {0}, must = {0};
-    bool known = pl_expect_buffer(s->world, buffer, &bytes, &per_row, &dtype, &class_);
-    bool resident = class_ == PL_BUFFER_SHARD;
+    bool known = pl_expect_buffer(&e, s->world, s->section->program, buffer);
+    bool resident = e.class_ == PL_BUFFER_SHARD;
     ++s->verdict->checked;
-    if (known && buffer->bytes == bytes && buffer->per_row == per_row &&
-        buffer->dtype == (uint8_t)dtype && buffer->class_ == (uint8_t)class_ &&
+    if (known && buffer->bytes == e.bytes && buffer->per_row == e.per_row &&
+        buffer->dtype == (uint8_t)e.dtype && buffer->class_ == (uint8_t)e.class_ &&
         buffer->resident == resident)
         return;
     pl_buffer_print(&name, buffer);
-    pl_text_add(&must, "%s %s %" PRId64 "%s%s", pl_buffer_class_name(class_), pl_dtype_name(dtype),
-                bytes, per_row ? "*R" : "", resident ? " resident" : "");
+    pl_text_add(&must, "%s %s %" PRId64 "%s%s", pl_buffer_class_name(e.class_),
+                pl_dtype_name(e.dtype), e.bytes, e.per_row ? "*R" : "",
+                resident ? " resident" : "");
     pl_verdict_fail(s->verdict, s->rank, s->section->program, s->section, NULL,
                     "buffer %s must be: %s", pl_text_string(&name),
                     known ? pl_text_string(&must) : "absent, the model has no use for it");
@@ -45,18 +43,15 @@ static int64_t expected_bytes(const sizes *s, const pl_expected_entry *expected,
         const pl_expected_use *use = side ? expected->write : expected->read;
         for (int i = 0; i < count; ++i) {
             pl_buffer buffer = {.kind = use[i].kind, .subject = use[i].subject};
-            int64_t bytes = 0;
-            bool per_row = false;
-            pl_dtype dtype = PL_U8;
-            pl_buffer_class class_ = PL_BUFFER_WORK;
+            pl_expected_buffer e;
             buffer.layer = use[i].layer;
             buffer.micro_batch = use[i].micro_batch;
             if (use[i].kind == PL_BUF_ROWS) continue;
-            if (!pl_expect_buffer(s->world, &buffer, &bytes, &per_row, &dtype, &class_)) continue;
-            sums[side] += bytes;
-            if (per_row) {
+            if (!pl_expect_buffer(&e, s->world, s->section->program, &buffer)) continue;
+            sums[side] += e.bytes;
+            if (e.per_row) {
                 *exchanged = true;
-                most = bytes;
+                most = e.bytes;
             }
         }
     }
@@ -101,7 +96,7 @@ static void check_entry(const sizes *s, const pl_entry *entry)
 {
     pl_expected_entry expected;
     bool per_row = false;
-    int64_t flops = pl_expect_flops(s->world, &entry->name, &per_row);
+    int64_t flops = pl_expect_flops(s->world, s->section->program, &entry->name, &per_row);
     pl_expect_entry(&expected, s->world, s->section->program, &entry->name);
     ++s->verdict->checked;
     if (!expected.wanted) return; /* the proof of work says so */

@@ -280,7 +280,7 @@ static pl_status check_section(work *w)
 pl_status pl_prove_work(const pl_sim_world *world, pl_verdict *verdict)
 {
     for (int program = 0; program < PL_PROGRAM_COUNT; ++program)
-        if (!world->section[program])
+        if (!world->section[program] && (world->programs >> program & 1U))
             pl_verdict_fail(verdict, -1, (pl_program)program, NULL, NULL,
                             "the plan has no %s program", pl_program_name((pl_program)program));
     for (size_t i = 0; i < world->plan->section_count; ++i) {

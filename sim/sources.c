@@ -62,13 +62,16 @@ pl_status pl_check_rank(int64_t rank, const pl_layout *layout, const char *optio
                    rank, layout->world - 1);
 }
 
-static pl_status build(pl_plan *out, const pl_run *run)
+static pl_status build(pl_plan *out, const pl_run *run, uint32_t programs)
 {
     pl_model model;
     pl_plan_request request = {0};
     PL_TRY(pl_run_open(run, &model, &request.layout));
     pl_status status = pl_run_settings(&request.settings, run, &model, &request.layout);
     request.model = &model;
+    request.programs = programs;
+    if (programs == PL_PROGRAMS_GENERATE)
+        request.settings.shape = pl_generate_shape(request.settings.shape);
     request.keep_fp32 = (const char *const *)run->keep_fp32.words;
     request.keep_fp32_count = (int)run->keep_fp32.count;
     request.frozen = (const char *const *)run->frozen.words;
@@ -110,7 +113,7 @@ static pl_status check_given(const pl_run *run, const pl_usage *usage)
 }
 
 pl_status pl_options_plan(pl_plan *out, const pl_options *options, const pl_usage *usage,
-                          const char *layout)
+                          const char *layout, uint32_t programs)
 {
     pl_run run;
     const char *file = options->word_count ? options->words[0] : NULL;
@@ -123,7 +126,7 @@ pl_status pl_options_plan(pl_plan *out, const pl_options *options, const pl_usag
         return status;
     }
     status = check_given(&run, usage);
-    if (status == PL_OK) status = build(out, &run);
+    if (status == PL_OK) status = build(out, &run, programs);
     pl_run_free(&run);
     return status;
 }

@@ -58,7 +58,7 @@ static pl_status start_rank(pl_walk *walk, int64_t rank)
         const pl_buffer *buffer = &section->buffers[i];
         bool whole = buffer->kind == PL_BUF_IGNORED;
         bool state = whole || buffer->kind == PL_BUF_PARAMETER || buffer->kind == PL_BUF_MASTER;
-        if (walk->program == PL_PROGRAM_STEP && state && buffer->layer < walk->world->parts.layers)
+        if (walk->program != PL_PROGRAM_START && state && buffer->layer < walk->world->parts.layers)
             r->value[i] = pl_walk_initial(walk->world, (pl_subject)buffer->subject, buffer->layer,
                                           whole ? 0 : rank);
     }
@@ -174,7 +174,8 @@ static const pl_entry *head(const pl_walk *walk, int64_t rank, int stream)
     return &r->section->entries[lists_of(walk, r->section)->entry[stream][r->next[stream]]];
 }
 
-static void say_missing(const pl_walk *walk, int64_t rank, const pl_entry *entry, pl_text *words)
+/* Say which member of ENTRY's group RANK waits for; that member, or -1 when all have come. */
+static int64_t say_missing(const pl_walk *walk, int64_t rank, const pl_entry *entry, pl_text *words)
 {
     const int32_t *members =
         pl_expected_members(&walk->world->groups, (pl_group_role)entry->group, rank);
@@ -190,7 +191,26 @@ static void say_missing(const pl_walk *walk, int64_t rank, const pl_entry *entry
             pl_text_add_string(words, "its end");
         else
             pl_entry_name_print(words, &head(walk, members[i], at)->name);
-        return;
+        return members[i];
+    }
+    return -1;
+}
+
+enum { CHAIN_MOST = 8 };
+
+/* Who waits for whom, from RANK on, until a rank comes again or is stuck otherwise: a cycle is seen
+ * whole. */
+static void say_chain(const pl_walk *walk, int64_t rank, pl_text *words)
+{
+    int64_t seen[CHAIN_MOST];
+    for (int count = 0; count < CHAIN_MOST && rank >= 0; ++count) {
+        int stream = stuck_stream(walk, rank);
+        for (int i = 0; i < count; ++i)
+            if (seen[i] == rank) return;
+        if (stream != PL_STREAM_COMMUNICATION || !walk->ranks[rank].posted) return;
+        seen[count] = rank;
+        if (count > 0) pl_text_add(words, "; rank %" PRId64 " ", rank);
+        rank = say_missing(walk, rank, head(walk, rank, stream), words);
     }
 }
 
@@ -203,7 +223,7 @@ static void say_stuck(pl_walk *walk)
         if (stream < 0) continue;
         const pl_entry *entry = head(walk, rank, stream);
         if (stream == PL_STREAM_COMMUNICATION && r->posted) {
-            say_missing(walk, rank, entry, &words);
+            say_chain(walk, rank, &words);
         } else {
             for (uint32_t i = 0; i < entry->wait_count; ++i) {
                 int32_t wait = r->section->waits[entry->wait_first + i];
@@ -289,7 +309,7 @@ static pl_status walk_once(pl_walk *walk, bool *finished)
 {
     pl_walk_expected expected;
     *finished = false;
-    PL_TRY(pl_walk_expected_make(&expected, walk->world, &walk->probe));
+    PL_TRY(pl_walk_expected_make(&expected, walk->world, walk->program, &walk->probe));
     walk->expected = &expected;
     pl_status status = start(walk);
     if (status == PL_OK) status = run(walk, finished);
@@ -384,7 +404,8 @@ static pl_status prove_program(const pl_sim_world *world, pl_verdict *verdicts, 
     pl_walk walk = {.world = world, .program = program, .verdicts = verdicts};
     *finished = false;
     if (!world->section[program]) {
-        say_undecided(verdicts, program, "the plan has no such program");
+        *finished = !(world->programs >> program & 1U);
+        if (!*finished) say_undecided(verdicts, program, "the plan has no such program");
         return PL_OK;
     }
     if (!pl_sim_world_holds_shape(world)) {

@@ -97,13 +97,15 @@ typedef struct pl_walk {
 
 typedef struct pl_walk_expected {
     const pl_sim_world *world;
+    pl_program program;
+    int64_t rounds;                       /* of the program */
     pl_value tokens_total, inverse_total; /* T and 1/T */
     pl_value sum_tokens;                  /* of all sources */
     pl_value sum_exchanged;               /* of what the exchange brings back to all sources */
     pl_value *token_sum;     /* [ranks] tokens of a rank over rounds and micro-batches */
     pl_value *full_dense;    /* [part] gathered dense parts */
     pl_value *full_experts;  /* [layers * owners] gathered expert parts */
-    pl_value *balance;       /* [groups * rounds] counts that route's backward must see */
+    pl_value *balance;       /* [groups * rounds] counts that route's backward must see; a step's */
     pl_value *loss;          /* [stages] loss sums after their reduction */
     pl_value squares[3];     /* dense, experts, ignored: sums of squares of everything */
     pl_value *slice, *owner; /* [ranks] numbers of slices and owners by index */
@@ -111,7 +113,7 @@ typedef struct pl_walk_expected {
 } pl_walk_expected;
 
 pl_status pl_walk_expected_make(pl_walk_expected *out, const pl_sim_world *world,
-                                const pl_walk_probe *probe);
+                                pl_program program, const pl_walk_probe *probe);
 void pl_walk_expected_free(pl_walk_expected *expected);
 
 /* Number of a part among all, for randomness and tables. */
@@ -142,7 +144,7 @@ pl_value pl_walk_balance(const pl_walk_expected *expected, int64_t round, int64_
 /* The loss sums after their reduction. */
 pl_value pl_walk_loss(const pl_walk_expected *expected, int64_t rank);
 
-/* --- rules (walk_values.c) --- */
+/* --- rules (walk_values.c, walk_calls.c) --- */
 
 /* Do a local entry: read, compute, write values; check what must hold where it is used. */
 void pl_walk_compute(pl_walk *walk, int64_t rank, const pl_entry *entry);

@@ -134,11 +134,11 @@ static pl_value owners_sum(const pl_sim_world *world)
 static void sum_tokens(pl_walk_expected *e, const pl_walk_probe *probe)
 {
     const pl_sim_world *world = e->world;
-    const pl_shape *shape = &world->plan->settings.shape;
+    int64_t micro_batches = world->plan->settings.shape.intra_layer;
     pl_value owners = owners_sum(world);
     for (int64_t rank = 0; rank < world->ranks; ++rank) {
-        for (int64_t round = 0; round < shape->rounds; ++round)
-            for (int64_t mb = 0; mb < shape->intra_layer; ++mb)
+        for (int64_t round = 0; round < e->rounds; ++round)
+            for (int64_t mb = 0; mb < micro_batches; ++mb)
                 e->token_sum[rank] =
                     pl_value_add(e->token_sum[rank], pl_walk_tokens(world, probe, rank, round, mb));
         e->sum_tokens = pl_value_add(e->sum_tokens, e->token_sum[rank]);
@@ -292,7 +292,7 @@ static void sum_balance(pl_walk_expected *e)
 {
     const pl_sim_world *world = e->world;
     const pl_expected_place *place = world->groups.place[balance_role(world)];
-    int64_t rounds = world->plan->settings.shape.rounds;
+    int64_t rounds = e->rounds;
     bool running = world->plan->settings.balance == PL_BALANCE_GLOBAL_BATCH;
     for (int64_t rank = 0; rank < world->ranks; ++rank) {
         for (int64_t round = 0; round < rounds; ++round) {
@@ -308,7 +308,8 @@ static void sum_balance(pl_walk_expected *e)
 pl_value pl_walk_balance(const pl_walk_expected *e, int64_t round, int64_t rank)
 {
     const pl_sim_world *world = e->world;
-    int64_t rounds = world->plan->settings.shape.rounds;
+    int64_t rounds = e->rounds;
+    if (!e->balance) return 0;
     if (round < 0 || round >= rounds) return 0;
     return e->balance[world->groups.place[balance_role(world)][rank].group * rounds + round];
 }
@@ -316,11 +317,11 @@ pl_value pl_walk_balance(const pl_walk_expected *e, int64_t round, int64_t rank)
 static void sum_losses(pl_walk_expected *e)
 {
     const pl_sim_world *world = e->world;
-    bool balance = balance_takes_part(world);
+    bool balance = e->program == PL_PROGRAM_STEP && balance_takes_part(world);
     for (int64_t rank = 0; rank < world->ranks; ++rank) {
         pl_value *sum = &e->loss[world->groups.place[PL_GROUP_STAGE][rank].group];
         *sum = pl_value_add(*sum, e->token_sum[rank]);
-        for (int64_t round = 0; round < world->plan->settings.shape.rounds && balance; ++round)
+        for (int64_t round = 0; round < e->rounds && balance; ++round)
             *sum = pl_value_add(*sum, rank_counts(world, PL_RANDOM_LOSS, round, rank));
     }
 }
@@ -337,13 +338,13 @@ static pl_status make_tables(pl_walk_expected *e)
     const pl_sim_world *world = e->world;
     size_t layers = (size_t)world->parts.layers, ranks = (size_t)world->ranks;
     size_t owners = (size_t)world->groups.size[PL_GROUP_EXPERT_OWNER];
-    size_t rounds = (size_t)world->plan->settings.shape.rounds;
     static const char *const what = "expected values";
     PL_TRY(pl_allocate(&e->token_sum, ranks, sizeof(pl_value), what));
     PL_TRY(pl_allocate(&e->full_dense, 3 + layers, sizeof(pl_value), what));
     PL_TRY(pl_allocate(&e->full_experts, layers * owners, sizeof(pl_value), what));
     size_t groups = ranks / (size_t)world->groups.size[balance_role(world)];
-    PL_TRY(pl_allocate(&e->balance, groups * rounds, sizeof(pl_value), what));
+    if (e->program == PL_PROGRAM_STEP)
+        PL_TRY(pl_allocate(&e->balance, groups * (size_t)e->rounds, sizeof(pl_value), what));
     groups = ranks / (size_t)world->groups.size[PL_GROUP_STAGE];
     PL_TRY(pl_allocate(&e->loss, groups, sizeof(pl_value), what));
     PL_TRY(pl_allocate(&e->slice, ranks, sizeof(pl_value), what));
@@ -356,9 +357,10 @@ static pl_status make_tables(pl_walk_expected *e)
 }
 
 pl_status pl_walk_expected_make(pl_walk_expected *out, const pl_sim_world *world,
-                                const pl_walk_probe *probe)
+                                pl_program program, const pl_walk_probe *probe)
 {
-    pl_walk_expected e = {.world = world};
+    pl_walk_expected e = {.world = world, .program = program, .rounds = 1};
+    if (program == PL_PROGRAM_STEP) e.rounds = world->plan->settings.shape.rounds;
     pl_status status = make_tables(&e);
     if (status != PL_OK) {
         pl_walk_expected_free(&e);
@@ -368,7 +370,7 @@ pl_status pl_walk_expected_make(pl_walk_expected *out, const pl_sim_world *world
     sum_tokens(&e, probe);
     e.inverse_total = pl_value_inverse(e.tokens_total);
     sum_parameters(&e);
-    sum_balance(&e);
+    if (program == PL_PROGRAM_STEP) sum_balance(&e);
     sum_losses(&e);
     for (int i = 0; i < 3; ++i)
         e.squares[i] = all_squares(world, (pl_buffer_kind)(PL_BUF_DENSE_SQUARES + i));

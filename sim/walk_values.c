@@ -2,29 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "sim/walk.h"
-
-/* An entry at work on a rank. */
-typedef struct act {
-    pl_walk *walk;
-    pl_walk_rank *r;
-    int64_t rank;
-    const pl_entry *entry;
-    const pl_use *uses;
-} act;
-
-static act begin(pl_walk *walk, int64_t rank, const pl_entry *entry)
-{
-    pl_walk_rank *r = &walk->ranks[rank];
-    return (act){walk, r, rank, entry, r->section->uses + entry->use_first};
-}
-
-static const pl_buffer *buffer_of(const act *a, uint32_t use)
-{
-    return &a->r->section->buffers[a->uses[use].buffer];
-}
-
-static pl_value *value_of(const act *a, uint32_t use) { return &a->r->value[a->uses[use].buffer]; }
+#include "sim/walk_act.h"
 
 /* The value read of the first buffer of KIND, 0 when there is none (other proofs say so). */
 static pl_value get(const act *a, pl_buffer_kind kind)
@@ -52,12 +30,6 @@ static void set(const act *a, pl_buffer_kind kind, pl_value value)
             *value_of(a, i) = value;
 }
 
-static pl_value own_factor(const act *a)
-{
-    const pl_expected_place *place = &a->walk->world->groups.place[PL_GROUP_EXPERT_OWNER][a->rank];
-    return pl_value_random(PL_RANDOM_OWNER, place->index, 0, 0);
-}
-
 static pl_value module_value(int module) { return pl_value_random(PL_RANDOM_MODULE, module, 0, 0); }
 
 /* Gradients of a module for the tokens of VALUE. */
@@ -75,8 +47,6 @@ static void fail(const act *a, pl_proof_id proof, const char *what, const char *
 }
 
 /* --- parameters --- */
-
-static bool is_backward(const act *a) { return a->entry->name.pass >= PL_PASS_BACKWARD_INPUTS; }
 
 /* Whatever a module reads of parameters must be whole and current. */
 static void check_parameters(const act *a)
@@ -152,16 +122,6 @@ static void check_total(const act *a)
                  "of all data ranks, once each");
 }
 
-/* An entry's exact factor, TOTAL standing for T. */
-static pl_value factor_of(const pl_entry *entry, pl_value total)
-{
-    pl_value factor = pl_value_multiply((pl_value)entry->scale.numerator,
-                                        pl_value_inverse((pl_value)entry->scale.denominator));
-    if (entry->scale.tokens > 0) factor = pl_value_multiply(factor, total);
-    if (entry->scale.tokens < 0) factor = pl_value_multiply(factor, pl_value_inverse(total));
-    return factor;
-}
-
 static void compute_route(const act *a)
 {
     const pl_entry_name *n = &a->entry->name;
@@ -234,6 +194,8 @@ static void copy_by_part(const act *a)
 {
     pl_value *read = a->walk->by_part[0];
     for (uint32_t i = 0; i < a->entry->use_count; ++i)
+        if (part_of(a, i) >= 0) read[part_of(a, i)] = 0;
+    for (uint32_t i = 0; i < a->entry->use_count; ++i)
         if ((a->uses[i].flags & PL_USE_READ) && !(a->uses[i].flags & PL_USE_WRITE) &&
             part_of(a, i) >= 0)
             read[part_of(a, i)] = *value_of(a, i);
@@ -248,6 +210,27 @@ static void compute_initialize(const act *a)
     pl_subject subject = (pl_subject)n->subject;
     set(a, PL_BUF_INITIAL, pl_walk_initial(a->walk->world, subject, n->layer, a->rank));
     set(a, PL_BUF_INITIAL_IGNORED, pl_walk_initial(a->walk->world, subject, n->layer, 0));
+}
+
+/* What is handed out must be what the rank holds of the part that the entry is named after. */
+static void check_outgoing(const act *a)
+{
+    const pl_entry_name *n = &a->entry->name;
+    for (uint32_t i = 0; i < a->entry->use_count; ++i) {
+        const pl_buffer *buffer = buffer_of(a, i);
+        bool whole = buffer->kind == PL_BUF_OUTGOING_IGNORED;
+        if (!(a->uses[i].flags & PL_USE_READ) || !(whole || buffer->kind == PL_BUF_OUTGOING))
+            continue;
+        ++a->walk->verdicts[PL_PROOF_PARAMETERS].checked;
+        if (*value_of(a, i) ==
+            pl_walk_initial(a->walk->world, (pl_subject)n->subject, n->layer, whole ? 0 : a->rank))
+            continue;
+        pl_text name = {0};
+        pl_buffer_print(&name, buffer);
+        fail(a, PL_PROOF_PARAMETERS,
+             "does not hold the parameters of the rank:", pl_text_string(&name));
+        pl_verdict_free_text(&a->walk->verdicts[PL_PROOF_PARAMETERS], &name);
+    }
 }
 
 /* --- the update --- */
@@ -396,9 +379,12 @@ static void check_loss(const act *a)
         fail(a, PL_PROOF_COUNTS, "the loss sums do not cover", "every rank of the stage once");
 }
 
+/* The host learns the sums and T with the flags. */
 static void compute_control(const act *a)
 {
-    if (a->walk->program == PL_PROGRAM_STEP) check_loss(a);
+    if (a->walk->program != PL_PROGRAM_STEP && a->walk->program != PL_PROGRAM_EVALUATE) return;
+    check_loss(a);
+    check_total(a);
 }
 
 /* A reduction is where a sum first covers the wrong ranks: name it there. */
@@ -413,6 +399,13 @@ static void check_reduced(const act *a)
     }
 }
 
+void pl_walk_check_sums(pl_walk *walk, int64_t rank, const pl_entry *entry)
+{
+    act a = begin(walk, rank, entry);
+    if (entry->name.operation == PL_OP_CONTROL) compute_control(&a);
+    if (entry->name.operation == PL_OP_ALL_REDUCE) check_reduced(&a);
+}
+
 /* --- local entries --- */
 
 void pl_walk_compute(pl_walk *walk, int64_t rank, const pl_entry *entry)
@@ -424,11 +417,12 @@ void pl_walk_compute(pl_walk *walk, int64_t rank, const pl_entry *entry)
         return;
     case PL_OP_INITIALIZE: compute_initialize(&a); return;
     case PL_OP_COPY:
-        if (walk->program == PL_PROGRAM_START)
+        if (walk->program == PL_PROGRAM_START || walk->program == PL_PROGRAM_EXPORT)
             copy_by_part(&a);
         else
             copy_batch(&a);
         return;
+    case PL_OP_WRITE: check_outgoing(&a); return;
     case PL_OP_ZERO:
         for (uint32_t i = 0; i < entry->use_count; ++i)
             if (a.uses[i].flags & PL_USE_WRITE) *value_of(&a, i) = 0;
@@ -436,6 +430,7 @@ void pl_walk_compute(pl_walk *walk, int64_t rank, const pl_entry *entry)
     case PL_OP_CAST: copy_by_part(&a); return;
     case PL_OP_ACCUMULATE: put(&a, PL_BUF_GRADIENT, get(&a, PL_BUF_GRADIENT_PIECE)); return;
     case PL_OP_LOSS: compute_loss(&a); break;
+    case PL_OP_LOGITS: break;
     case PL_OP_FINAL_NORM:
         compute_backward(&a, PL_BUF_D_FINAL, PL_BUF_D_INPUT, PL_MODULE_VALUE_OTHER);
         break;
@@ -464,170 +459,6 @@ void pl_walk_compute(pl_walk *walk, int64_t rank, const pl_entry *entry)
     check_parameters(&a);
 }
 
-/* --- collectives --- */
-
-static uint32_t count_uses(const pl_entry *entry)
-{
-    return entry->use_count > 0 ? entry->use_count : 1;
-}
-
-size_t pl_walk_scratch(const pl_entry *entry, int64_t size)
-{
-    bool same_on_all =
-        entry->name.operation == PL_OP_ALL_REDUCE || entry->name.operation == PL_OP_CONTROL;
-    return (same_on_all ? 1 : (size_t)size) * count_uses(entry);
-}
-
-/* The values read, in the order of the uses; bound sizes are no message. */
-static int64_t list_reads(const act *a, pl_value *list)
-{
-    int64_t count = 0;
-    for (uint32_t i = 0; i < a->entry->use_count; ++i)
-        if (a->uses[i].flags & PL_USE_READ && buffer_of(a, i)->kind != PL_BUF_ROWS)
-            list[count++] = *value_of(a, i);
-    return count;
-}
-
-/* Every reduction sums: an average is a sum divided afterwards, exactly. */
-static pl_reduction reduction_of(const pl_entry *entry)
-{
-    return entry->reduction == PL_REDUCTION_AVERAGE ? PL_REDUCTION_SUM
-                                                    : (pl_reduction)entry->reduction;
-}
-
-/* The number of a shard's slice or of an owner. */
-static pl_value factor_of_member(const act *a, uint64_t family, int64_t member)
-{
-    const pl_walk_expected *e = a->walk->expected;
-    return family == PL_RANDOM_SLICE ? e->slice[member] : e->owner[member];
-}
-
-static void fill_slices(const act *a, pl_call *call, uint64_t family, int64_t size)
-{
-    pl_value list[64];
-    int64_t count = 0;
-    for (uint32_t i = 0; i < a->entry->use_count && count < 64; ++i)
-        if ((a->uses[i].flags & PL_USE_READ) && buffer_of(a, i)->kind != PL_BUF_ROWS)
-            list[count++] = *value_of(a, i);
-    for (int64_t member = 0; member < size; ++member)
-        for (int64_t i = 0; i < count; ++i)
-            a->r->send[member * count + i] =
-                (int64_t)(family ? pl_value_multiply(list[i], factor_of_member(a, family, member))
-                                 : list[i]);
-    call->count = count;
-}
-
-/* Which exchange an entry is: rows by destination, a gather, or a reduction. */
-static pl_collective collective_of(const act *a)
-{
-    bool all_to_all = a->walk->world->plan->settings.policy.dispatch == PL_DISPATCH_ALL_TO_ALL;
-    switch ((pl_operation)a->entry->name.operation) {
-    case PL_OP_GATHER: return PL_ALL_GATHER;
-    case PL_OP_REDUCE: return PL_REDUCE_SCATTER;
-    case PL_OP_EXCHANGE_COUNTS: return PL_ALL_TO_ALL;
-    case PL_OP_DISPATCH:
-    case PL_OP_COMBINE:
-    case PL_OP_SHARE_ROUTES:
-        if (all_to_all) return PL_ALL_TO_ALL;
-        return a->entry->reduction == PL_REDUCTION_NONE ? PL_ALL_GATHER : PL_REDUCE_SCATTER;
-    default: return PL_ALL_REDUCE;
-    }
-}
-
-void pl_walk_fill(pl_walk *walk, int64_t rank, const pl_entry *entry, pl_call *call)
-{
-    act a = begin(walk, rank, entry);
-    int64_t size = walk->ranks[rank].group[entry->group]->size;
-    call->collective = collective_of(&a);
-    call->dtype = PL_I64;
-    call->reduction = PL_REDUCTION_NONE;
-    call->stream = (pl_stream)entry->stream;
-    call->name = &entry->name;
-    call->send = a.r->send;
-    call->recv = a.r->recv;
-    bool to_owner = entry->name.operation == PL_OP_COMBINE && is_backward(&a);
-    switch (call->collective) {
-    case PL_REDUCE_SCATTER:
-        fill_slices(&a, call, entry->name.operation == PL_OP_REDUCE ? PL_RANDOM_SLICE : 0, size);
-        call->reduction = reduction_of(entry);
-        break;
-    case PL_ALL_TO_ALL: fill_slices(&a, call, to_owner ? PL_RANDOM_OWNER : 0, size); break;
-    case PL_ALL_REDUCE:
-        call->count = list_reads(&a, (pl_value *)a.r->send);
-        call->reduction = reduction_of(entry);
-        break;
-    default: call->count = list_reads(&a, (pl_value *)a.r->send); break;
-    }
-    /* A reduction that the text left out would be refused by the group: it is a plain sum here,
-     * and the proofs of work and collectives name it. */
-    bool reduces = call->collective == PL_REDUCE_SCATTER || call->collective == PL_ALL_REDUCE;
-    if (reduces && call->reduction == PL_REDUCTION_NONE) call->reduction = PL_REDUCTION_SUM;
-}
-
-static pl_value received(const act *a, int64_t place) { return (pl_value)a->r->recv[place]; }
-
-/* Write the results of COUNT values in the order of the buffers written. */
-static void take_results(const act *a, const pl_value *results, int64_t count)
-{
-    pl_value factor = factor_of(a->entry, a->walk->expected->tokens_total);
-    int64_t next = 0;
-    for (uint32_t i = 0; i < a->entry->use_count; ++i)
-        if ((a->uses[i].flags & PL_USE_WRITE) && next < count)
-            *value_of(a, i) = pl_value_multiply(results[next++], factor);
-}
-
-static int64_t count_reads(const act *a)
-{
-    int64_t count = 0;
-    for (uint32_t i = 0; i < a->entry->use_count; ++i)
-        count += (a->uses[i].flags & PL_USE_READ) && buffer_of(a, i)->kind != PL_BUF_ROWS;
-    return count;
-}
-
-/* What is gathered or exchanged is summed: of parameters, each shard times its slice's number; of
- * tokens gathered for experts, times the owner's. */
-static void take_sum(const act *a, int64_t size, uint64_t family, pl_value factor)
-{
-    pl_value results[64];
-    int64_t count = count_reads(a);
-    if (count > 64) count = 64;
-    for (int64_t i = 0; i < count; ++i) {
-        results[i] = 0;
-        for (int64_t member = 0; member < size; ++member) {
-            pl_value value = received(a, member * count + i);
-            if (family) value = pl_value_multiply(value, factor_of_member(a, family, member));
-            results[i] = pl_value_add(results[i], value);
-        }
-        results[i] = pl_value_multiply(results[i], factor);
-    }
-    take_results(a, results, count);
-}
-
-static void take_average(const act *a, int64_t size, int64_t count)
-{
-    if (a->entry->reduction != PL_REDUCTION_AVERAGE) return;
-    pl_value inverse = pl_value_inverse((pl_value)size);
-    for (int64_t i = 0; i < count; ++i)
-        a->r->recv[i] = (int64_t)pl_value_multiply(received(a, i), inverse);
-}
-
-void pl_walk_take(pl_walk *walk, int64_t rank, const pl_entry *entry)
-{
-    act a = begin(walk, rank, entry);
-    int64_t size = walk->ranks[rank].group[entry->group]->size, count = count_reads(&a);
-    bool parameters = entry->name.operation == PL_OP_GATHER;
-    bool to_owner = entry->name.operation == PL_OP_COMBINE && is_backward(&a);
-    switch (collective_of(&a)) {
-    case PL_ALL_GATHER:
-        take_sum(&a, size, parameters ? PL_RANDOM_SLICE : 0, to_owner ? own_factor(&a) : 1);
-        break;
-    case PL_ALL_TO_ALL: take_sum(&a, size, 0, 1); break;
-    default: take_average(&a, size, count); take_results(&a, (const pl_value *)a.r->recv, count);
-    }
-    if (entry->name.operation == PL_OP_CONTROL) compute_control(&a);
-    if (entry->name.operation == PL_OP_ALL_REDUCE) check_reduced(&a);
-}
-
 /* --- the end --- */
 
 static void check_state(pl_walk *walk, int64_t rank, uint32_t number)
@@ -651,9 +482,10 @@ static void check_state(pl_walk *walk, int64_t rank, uint32_t number)
     pl_buffer_print(&name, buffer);
     pl_verdict_fail(&walk->verdicts[PL_PROOF_UPDATE], rank, walk->program, r->section, NULL,
                     "%s does not end as it must: %s", pl_text_string(&name),
-                    walk->program == PL_PROGRAM_START ? "initial values"
-                    : trained                         ? "what it was, updated once"
-                                                      : "what it was, since it is frozen");
+                    walk->program == PL_PROGRAM_START  ? "initial values"
+                    : walk->program != PL_PROGRAM_STEP ? "what it was"
+                    : trained                          ? "what it was, updated once"
+                                                       : "what it was, since it is frozen");
     pl_verdict_free_text(&walk->verdicts[PL_PROOF_UPDATE], &name);
 }
 

@@ -1,4 +1,5 @@
 /* One rank: every call is complete when it is posted, and moves its data at once. */
+#include "common/call_note.h"
 #include "common/group_domain.h"
 #include "common/memory.h"
 
@@ -15,6 +16,7 @@ static pl_status self_start(pl_process_group *group, const pl_call *call, pl_req
 {
     pl_group_handle *handle = (pl_group_handle *)group;
     PL_TRY(pl_group_post(handle, call, request_out));
+    pl_call_note(group, call);
     move_all(handle->shared);
     return PL_OK;
 }

@@ -9,16 +9,19 @@
  * After a failure no part is handed out, and a wait or close returns only when no part of its
  * group is being done any more: then nobody touches the member's buffers.
  */
-#include <errno.h>
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
 
+#include "common/call_note.h"
 #include "common/group_domain.h"
 #include "common/memory.h"
 
 /* Below this many bytes written, waking others costs more than their help is worth. */
 enum { SPLIT_BYTES = 64 * 1024 };
+
+/* How often a wait looks whether it is interrupted. */
+static const double LOOK_SECONDS = 0.05;
 
 typedef struct thread_domain {
     pl_group_domain base;
@@ -105,6 +108,7 @@ static pl_status threads_start(pl_process_group *group, const pl_call *call,
             wake(handle->shared);
     }
     pthread_mutex_unlock(&domain->lock);
+    if (status == PL_OK) pl_call_note(group, call);
     return status;
 }
 
@@ -114,22 +118,57 @@ static void wait_until_idle(thread_domain *domain, pl_group_shared *group)
     while (group->working > 0) pthread_cond_wait(&((thread_group *)group)->changed, &domain->lock);
 }
 
+static bool is_before(const struct timespec *a, const struct timespec *b)
+{
+    return a->tv_sec < b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec < b->tv_nsec);
+}
+
+static bool is_over(const struct timespec *deadline)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return !is_before(&now, deadline);
+}
+
+/* When a wait is to end. */
+typedef struct wait_limits {
+    struct timespec deadline, grace_end;
+    bool interrupted; /* found so: grace_end is set */
+} wait_limits;
+
+/* With the lock held: sleep until something changes, and give REQUEST up when its time is over. A
+ * wait that looks at a flag wakes now and then, since a signal handler wakes nobody. */
+static void sleep_or_give_up(thread_domain *domain, pl_group_handle *handle, pl_request request,
+                             wait_limits *limits)
+{
+    const struct timespec look = deadline_after(LOOK_SECONDS);
+    struct timespec until = limits->deadline;
+    if (handle->base.interrupted && is_before(&look, &until)) until = look;
+    pthread_cond_timedwait(&((thread_group *)handle->shared)->changed, &domain->lock, &until);
+    if (pl_group_is_done(handle->shared, request) || pl_group_head_ready(handle->shared)) return;
+    if (!limits->interrupted && pl_group_interrupted(handle)) {
+        limits->interrupted = true;
+        limits->grace_end = deadline_after(handle->base.grace_seconds);
+    }
+    if (is_over(&limits->deadline))
+        pl_group_time_out(handle, request, domain->timeout_seconds);
+    else if (limits->interrupted && is_over(&limits->grace_end))
+        pl_group_interrupt(handle, request);
+}
+
 /* With the lock held: help until REQUEST is done or the domain has failed. */
 static void wait_for(thread_domain *domain, pl_group_handle *handle, pl_request request)
 {
     pl_group_shared *group = handle->shared;
-    pthread_cond_t *changed = &((thread_group *)group)->changed;
-    const struct timespec deadline = deadline_after(domain->timeout_seconds);
+    wait_limits limits = {.deadline = deadline_after(domain->timeout_seconds)};
     while (!pl_group_is_done(group, request) && domain->base.failure == PL_OK) {
         pl_call_part part;
-        if (pl_group_take_part(group, &part)) {
+        if (pl_group_take_part(group, &part))
             do_part(domain, group, &part);
-        } else if (pl_group_head_ready(group)) { /* others are doing the last parts */
-            pthread_cond_wait(changed, &domain->lock);
-        } else if (pthread_cond_timedwait(changed, &domain->lock, &deadline) == ETIMEDOUT &&
-                   !pl_group_is_done(group, request) && !pl_group_head_ready(group)) {
-            pl_group_time_out(handle, request, domain->timeout_seconds);
-        }
+        else if (pl_group_head_ready(group)) /* others are doing the last parts */
+            pthread_cond_wait(&((thread_group *)group)->changed, &domain->lock);
+        else
+            sleep_or_give_up(domain, handle, request, &limits);
     }
 }
 

@@ -35,7 +35,7 @@ static int64_t look_at_all(const pl_plan *plan)
     for (int program = 0; program < PL_PROGRAM_COUNT; ++program) {
         for (int64_t rank = 0; rank < plan->layout.world; ++rank) {
             const pl_section *section = pl_plan_section(plan, (pl_program)program, rank);
-            for (size_t i = 0; i < section->entry_count; ++i) {
+            for (size_t i = 0; section && i < section->entry_count; ++i) {
                 const pl_entry *entry = &section->entries[i];
                 sum += entry->bytes + entry->label;
                 for (uint32_t u = 0; u < entry->use_count; ++u)
@@ -69,6 +69,8 @@ static pl_status measure(const pl_model *model, const char *notation, double *ms
     double yardstick = 1e30;
     pl_plan_request request = {.model = model, .settings = pl_settings_default()};
     request.settings.shape.intra_layer = 4;
+    request.programs = PL_PROGRAMS_START | PL_PROGRAMS_STEP | PL_PROGRAMS_EVALUATE |
+                       PL_PROGRAMS_EXPORT; /* what 'pleat-sim check' proves */
     PL_TRY(pl_layout_parse(&request.layout, notation));
     PL_TRY(pl_plan_build(&plan, &request));
     pl_status status = check(&plan, ms, &entries);

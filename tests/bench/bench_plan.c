@@ -97,7 +97,8 @@ static pl_status measure(double *ms)
     uint64_t sum = 0;
     pl_plan_request request = {.model = &model, .settings = pl_settings_default()};
     request.settings.shape.intra_layer = 4;
-    request.separate_ranks = request.step_only = true;
+    request.separate_ranks = true;
+    request.programs = PL_PROGRAMS_STEP;
     PL_TRY(pl_layout_parse(&request.layout, "decoupled:world=64,ep=8"));
     PL_TRY(pl_model_open(&model, "qwen3-30b-a3b"));
     pl_status status = build(&plan, &request, ms);

@@ -79,12 +79,22 @@ static inline pl_settings plan_case_settings(const plan_case *c)
     return settings;
 }
 
+/* Every program that the shape of SETTINGS allows. */
+static inline uint32_t plan_case_programs(const pl_settings *settings)
+{
+    const pl_shape *shape = &settings->shape;
+    uint32_t all = (1u << PL_PROGRAM_COUNT) - 1;
+    bool one = shape->micro_batch == 1 && shape->intra_layer == 1 && shape->rounds == 1;
+    return one ? all : all & ~(uint32_t)PL_PROGRAMS_GENERATE;
+}
+
 /* The request of C with MODEL, which it borrows like the patterns of C. */
 static inline pl_status plan_case_request(pl_plan_request *out, const plan_case *c,
                                           const pl_model *model)
 {
     pl_plan_request request = {.model = model, .settings = plan_case_settings(c)};
     PL_TRY(pl_layout_parse(&request.layout, c->layout));
+    request.programs = plan_case_programs(&request.settings);
     request.frozen = c->frozen;
     request.frozen_count = plan_case_count(c->frozen);
     request.keep_fp32 = c->keep_fp32;
@@ -104,6 +114,15 @@ static inline pl_status plan_case_build(pl_plan *out, const plan_case *c, bool s
     if (status == PL_OK) status = pl_plan_build(out, &request);
     pl_model_free(&model);
     return status;
+}
+
+/* The section of RANK in PROGRAM, to be changed; NULL when there is none. */
+static inline pl_section *plan_case_section(pl_plan *plan, pl_program program, int64_t rank)
+{
+    for (size_t i = 0; i < plan->section_count; ++i)
+        if (plan->sections[i].program == program && pl_section_has_rank(&plan->sections[i], rank))
+            return &plan->sections[i];
+    return NULL;
 }
 
 /* Cases that force each turn of the emitters: what trains, what is held whole, who shares. */

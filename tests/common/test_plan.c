@@ -96,13 +96,21 @@ static void a_shared_name_would_be_seen(void **state)
     plan_case c = {.name = "plain", .model = "moe", .layout = "decoupled:world=4,ep=2"};
     (void)state;
     pl_plan plan = build(&c, false);
-    pl_section *section = &plan.sections[plan.section_count - 1];
+    pl_section *section = plan_case_section(&plan, PL_PROGRAM_STEP, 0);
     section->entries[3].name = section->entries[40].name;
     assert_int_equal(shared_names(section), 1);
     pl_plan_free(&plan);
 }
 
 /* --- the same text --- */
+
+static size_t count_programs(const pl_plan *plan)
+{
+    size_t count = 0;
+    for (int i = 0; i < PL_PROGRAM_COUNT; ++i)
+        count += pl_plan_section(plan, (pl_program)i, 0) != NULL;
+    return count;
+}
 
 static void expect_same_for_each_rank(const plan_case *c)
 {
@@ -111,7 +119,7 @@ static void expect_same_for_each_rank(const plan_case *c)
     assert_string_equal(first, second);
     free(first);
     free(second);
-    assert_int_equal(apart.section_count, 2 * (size_t)shared.layout.world);
+    assert_int_equal(apart.section_count, count_programs(&shared) * (size_t)shared.layout.world);
     for (int64_t rank = 0; rank < shared.layout.world; ++rank) {
         char *of_shared = text_of(&shared, rank), *of_apart = text_of(&apart, rank);
         if (strcmp(of_shared, of_apart) != 0)
@@ -137,7 +145,7 @@ static void sharing_changes_no_rank(void **state)
     }
 }
 
-static void step_only_leaves_the_start_out(void **state)
+static void the_step_alone_leaves_the_start_out(void **state)
 {
     plan_case c = {.name = "plain", .model = "moe", .layout = "decoupled:world=4,ep=2"};
     pl_model model;
@@ -146,7 +154,7 @@ static void step_only_leaves_the_start_out(void **state)
     (void)state;
     assert_ok(plan_case_model(&model, c.model));
     assert_ok(plan_case_request(&request, &c, &model));
-    request.step_only = true;
+    request.programs = PL_PROGRAMS_STEP;
     assert_ok(pl_plan_build(&plan, &request));
     assert_null(pl_plan_section(&plan, PL_PROGRAM_START, 0));
     for (int64_t rank = 0; rank < 4; ++rank)
@@ -209,6 +217,8 @@ static void expect_equal_elements_in_classes(const plan_case *c)
     pl_plan plan = build(c, false);
     for (size_t i = 0; i < plan.section_count; ++i) {
         int64_t known = -1;
+        pl_program program = plan.sections[i].program;
+        if (program == PL_PROGRAM_EVALUATE || program == PL_PROGRAM_GENERATE) continue;
         for (int64_t rank = 0; rank < plan.layout.world; ++rank) {
             int64_t sum = 0;
             if (!pl_section_has_rank(&plan.sections[i], rank)) continue;
@@ -245,7 +255,7 @@ static pl_plan build_step(const char *json, const char *notation)
     pl_plan_request request;
     assert_ok(pl_model_parse(&model, json, "test", "test"));
     assert_ok(plan_case_request(&request, &c, &model));
-    request.step_only = true;
+    request.programs = PL_PROGRAMS_STEP;
     assert_ok(pl_plan_build(&plan, &request));
     pl_model_free(&model);
     return plan;
@@ -342,8 +352,11 @@ static void ranks_are_split_off_runs(void **state)
     split(&plan, 15);
     expect_runs(pl_plan_section(&plan, PL_PROGRAM_STEP, 7), last_off, 1);
     size_t sections = plan.section_count;
-    for (int64_t rank = 3; rank < 16; rank += 4) split(&plan, rank); /* alone already */
+    for (int64_t rank = 3; rank < 16; rank += 4)
+        if (rank != 7) split(&plan, rank); /* alone already */
     assert_int_equal(plan.section_count, sections);
+    split(&plan, 7); /* ... but where all 16 did the same, evaluating and generating */
+    assert_int_equal(plan.section_count, sections + 2);
     pl_plan_free(&plan);
 }
 
@@ -390,8 +403,7 @@ static void an_edit_of_a_split_rank_stays_with_it(void **state)
     pl_text differences = {0};
     int64_t count = 0;
     split(&plan, 7);
-    pl_section *own = &plan.sections[plan.section_count - 1];
-    assert_true(pl_section_has_rank(own, 7));
+    pl_section *own = plan_case_section(&plan, PL_PROGRAM_STEP, 7);
     own->entries[5].flops += 1;
     assert_ok(pl_plan_diff(&differences, &whole, &plan, 0, &count));
     assert_int_equal(count, 1);
@@ -476,9 +488,11 @@ static void shapes_out_of_range_are_refused(void **state)
     assert_ok(try_build(&r.request));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
         r.request.settings.shape = cases[i].shape;
+        r.request.programs = i % 2 ? 0 : PL_PROGRAMS_EVALUATE;
         assert_fails(PL_BAD_INPUT, try_build(&r.request), cases[i].words, "allowed");
     }
     /* each number is allowed, but not all of them together */
+    r.request.programs = 0;
     r.request.settings.shape = (pl_shape){8, 1, 1024, 1 << 20};
     assert_fails(PL_BAD_INPUT, try_build(&r.request), "1048576 rounds of 1024", "would fit");
     pl_model_free(&r.model);
@@ -539,6 +553,7 @@ static void sizes_that_overflow_are_refused(void **state)
     make_request(&r, "moe", "decoupled:world=4,ep=2");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; ++i) {
         r.request.settings.shape = shapes[i];
+        r.request.programs = i % 2 ? PL_PROGRAMS_STEP : PL_PROGRAMS_EVALUATE;
         assert_fails(PL_BAD_INPUT, try_build(&r.request), "does not fit 63 bits");
     }
     assert_ok(pl_model_parse(&model, wide, "test", "wide"));
@@ -674,7 +689,7 @@ int main(void)
         cmocka_unit_test(names_are_unique_under_every_policy),
         cmocka_unit_test(a_shared_name_would_be_seen),
         cmocka_unit_test(sharing_changes_no_rank),
-        cmocka_unit_test(step_only_leaves_the_start_out),
+        cmocka_unit_test(the_step_alone_leaves_the_start_out),
         cmocka_unit_test(texts_are_those_of_the_golden_files),
         cmocka_unit_test(ranks_of_a_section_hold_equally_much),
         cmocka_unit_test(classes_are_those_of_uneven_tensors),

@@ -186,7 +186,7 @@ static void each_dropped_wait_would_be_seen(void **state)
 {
     (void)state;
     pl_plan plan = build(&plain);
-    pl_section *section = &plan.sections[plan.section_count - 1];
+    pl_section *section = plan_case_section(&plan, PL_PROGRAM_STEP, 0);
     for (size_t i = 0; i < section->entry_count; ++i) {
         pl_entry *entry = &section->entries[i];
         uint32_t count = entry->wait_count;
@@ -208,7 +208,7 @@ static void an_added_wait_would_be_seen(void **state)
 {
     (void)state;
     pl_plan plan = build(&plain);
-    pl_section *section = &plan.sections[plan.section_count - 1];
+    pl_section *section = plan_case_section(&plan, PL_PROGRAM_STEP, 0);
     size_t added = 0;
     assert_ok(pl_grow(&section->waits, &section->wait_capacity, section->wait_count + 1,
                       sizeof *section->waits, "waits"));

@@ -96,6 +96,11 @@ static void every_key_lands_where_it_should(void **state)
     assert_true(run.optimizer.epsilon == 1e-6 && run.optimizer.clip == 0);
     assert_int_equal(run.optimizer.schedule.kind, PL_SCHEDULE_COSINE);
     assert_true(run.optimizer.schedule.decay == 0.2 && run.optimizer.schedule.final == 0.05);
+    assert_true(run.optimizer.schedule.warmup == 0.1 && run.optimizer.schedule.start == 0.01);
+    assert_int_equal(run.workers, 3);
+    assert_true(run.evaluate.every == 5 && run.evaluate.windows == 12);
+    assert_string_equal(run.init_from, "some/weights");
+    assert_string_equal(run.output, "runs/full");
     assert_true(run.seed == INT64_MAX && run.steps == 10 && run.timeout == 2.5);
     assert_string_equal(run.keep_fp32.words[0], "*norm*");
     assert_int_equal(run.frozen.count, 2);
@@ -171,6 +176,8 @@ static void defaults_are_those_of_the_settings(void **state)
     assert_int_equal(settings.optimizer, expected.optimizer);
     assert_true(settings.clip == expected.clip && settings.balance_coefficient == 0);
     assert_int_equal(run.balance.kind, pl_settings_default().balance);
+    assert_true(run.workers == 0 && run.evaluate.every == 0 && run.evaluate.windows == 64);
+    assert_true(!run.init_from && !run.output && run.optimizer.schedule.start == 0);
     pl_model_free(&model);
     pl_run_free(&run);
 }
@@ -375,6 +382,15 @@ static void wrong_options_are_refused_and_change_nothing(void **state)
         {"polcy.reshard=never", {"unknown key 'polcy.reshard'", "policy.reshard", ""}},
         {"ep_size=[4]", {"ep_size", "ep=... in layout", ""}},
         {"gradient_accumulation_steps=4", {"--set", "batch.global", ""}},
+        {"eval_interval=10", {"--set", "evaluate.every", ""}},
+        {"evaluate.every=-1", {"--set: evaluate.every", "'-1'", "at least 0"}},
+        {"evaluate.windows=0", {"--set: evaluate.windows", "'0'", "at least 1"}},
+        {"evaluate=5", {"--set: evaluate", "keys are meant", "every, windows"}},
+        {"workers=-2", {"--set: workers", "'-2'", "at least 0 and at most 4096"}},
+        {"workers=two", {"--set: workers", "'two'", "whole number"}},
+        {"optimizer.schedule.start=1.5", {"schedule.start", "'1.5'", "at most 1"}},
+        {"init_from=[a, b]", {"--set: init_from", "not a list", ""}},
+        {"output=", {"--set: output", "''", ""}},
         {"steps=[1]", {"--set: steps", "not a list", ""}},
         {"steps={a: 1}", {"--set: steps", "whole number", ""}},
         {"steps=1e400", {"steps", "'1e400'", ""}},

@@ -20,7 +20,7 @@ typedef struct run {
     int64_t ranks;
     const conformance_case *cases;
     int count;
-    atomic_llong at_barrier; /* arrivals over all barrier cases */
+    atomic_llong *at_barrier; /* arrivals over all barrier cases */
 } run;
 
 typedef struct rank_state {
@@ -227,12 +227,12 @@ static void run_barrier(rank_state *state, int phase)
 {
     if (phase == 0) {
         state->barriers += state->run->ranks;
-        atomic_fetch_add(&state->run->at_barrier, 1);
+        atomic_fetch_add(state->run->at_barrier, 1);
         static const conformance_case barrier = {.collective = PL_BARRIER};
         exchange_start(&state->exchanges[0], &state->report, state->world, &barrier, 0);
     } else if (phase == 1) {
         exchange_finish(&state->exchanges[0], &state->report);
-        long long arrived = atomic_load(&state->run->at_barrier);
+        long long arrived = atomic_load(state->run->at_barrier);
         if (arrived < state->barriers)
             report_wrong(&state->report, "left a barrier at which %lld of %lld had arrived",
                          arrived, state->barriers);
@@ -351,6 +351,15 @@ static int sum_up(const rank_state *states, int64_t ranks, char *words)
     return wrong;
 }
 
+static void begin_rank(rank_state *state, run *shared, pl_process_group *world, int64_t rank)
+{
+    state->run = shared;
+    state->world = world;
+    state->report.rank = rank;
+    if (world->rank != rank || world->index != rank || world->size != shared->ranks)
+        report_wrong(&state->report, "the handle of the world does not describe it");
+}
+
 /* Ranks of a new world; NULL and words when that fails. */
 static rank_state *open_ranks(run *shared, char *words)
 {
@@ -362,16 +371,12 @@ static rank_state *open_ranks(run *shared, char *words)
         return NULL;
     }
     for (int64_t i = 0; i < shared->ranks; ++i) {
-        states[i].run = shared;
-        states[i].world = handles[i];
-        states[i].report.rank = i;
-        if (handles[i]->rank != i || handles[i]->index != i || handles[i]->size != shared->ranks)
-            report_wrong(&states[i].report, "the handle of the world does not describe it");
+        begin_rank(&states[i], shared, handles[i], i);
     }
     return states;
 }
 
-static void *thread_main(void *argument)
+static void *rank_main(void *argument)
 {
     rank_state *state = argument;
     for (int i = 0; i < state->run->count && !state->report.wrong; ++i)
@@ -384,13 +389,14 @@ static void *thread_main(void *argument)
 int conformance_run_threads(const conformance_backend *backend, int64_t ranks,
                             const conformance_case *cases, int count, char *words)
 {
-    run shared = {.backend = backend, .ranks = ranks, .cases = cases, .count = count};
+    atomic_llong at_barrier = 0;
+    run shared = {backend, ranks, cases, count, &at_barrier};
     pthread_t threads[CONFORMANCE_RANKS];
     rank_state *states = open_ranks(&shared, words);
     if (!states) return 1;
     int64_t started = 0;
     while (started < ranks &&
-           pthread_create(&threads[started], NULL, thread_main, &states[started]) == 0)
+           pthread_create(&threads[started], NULL, rank_main, &states[started]) == 0)
         ++started;
     for (int64_t i = started; i < ranks; ++i) {
         report_wrong(&states[i].report, "no thread");
@@ -405,7 +411,8 @@ int conformance_run_threads(const conformance_backend *backend, int64_t ranks,
 int conformance_run_loop(const conformance_backend *backend, int64_t ranks,
                          const conformance_case *cases, int count, char *words)
 {
-    run shared = {.backend = backend, .ranks = ranks, .cases = cases, .count = count};
+    atomic_llong at_barrier = 0;
+    run shared = {backend, ranks, cases, count, &at_barrier};
     rank_state *states = open_ranks(&shared, words);
     if (!states) return 1;
     for (int i = 0; i < count; ++i)
@@ -414,6 +421,25 @@ int conformance_run_loop(const conformance_backend *backend, int64_t ranks,
     int wrong = sum_up(states, ranks, words);
     for (int64_t rank = 0; rank < ranks; ++rank) pl_process_group_close(states[rank].world);
     free(states);
+    return wrong;
+}
+
+bool conformance_run_rank(const conformance_backend *backend, pl_process_group *world,
+                          atomic_llong *at_barrier, const conformance_case *cases, int count,
+                          char *words)
+{
+    run shared = {backend, world->size, cases, count, at_barrier};
+    rank_state *state = calloc(1, sizeof *state);
+    if (!state) {
+        snprintf(words, CONFORMANCE_WORDS, "no memory for the state of a rank");
+        pl_process_group_close(world);
+        return true;
+    }
+    begin_rank(state, &shared, world, world->rank);
+    rank_main(state);
+    const bool wrong = state->report.wrong;
+    snprintf(words, CONFORMANCE_WORDS, "%s", wrong ? state->report.words : "");
+    free(state);
     return wrong;
 }
 

@@ -7,6 +7,8 @@
 #ifndef PL_TESTS_GROUPS_CONFORMANCE_H
 #define PL_TESTS_GROUPS_CONFORMANCE_H
 
+#include <stdatomic.h>
+
 #include "common/process_group.h"
 
 enum { CONFORMANCE_RANKS = 16, CONFORMANCE_CASES = 1024, CONFORMANCE_WORDS = 1024 };
@@ -49,6 +51,13 @@ int conformance_run_threads(const conformance_backend *backend, int64_t ranks,
                             const conformance_case *cases, int count, char *words);
 int conformance_run_loop(const conformance_backend *backend, int64_t ranks,
                          const conformance_case *cases, int count, char *words);
+
+/* Run the cases as one rank of WORLD, which is closed in the end; the others run elsewhere, at the
+ * same time. *AT_BARRIER is 0 at first and the same memory for all. Whether something was wrong for
+ * this rank, and the first of it in WORDS. */
+bool conformance_run_rank(const conformance_backend *backend, pl_process_group *world,
+                          atomic_llong *at_barrier, const conformance_case *cases, int count,
+                          char *words);
 
 /* Call USE with its first, second, third ... allocation failing until none does. The number of
  * failures, or -1 and WORDS[CONFORMANCE_WORDS] when one did not end in PL_NO_MEMORY. */

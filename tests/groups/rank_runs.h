@@ -1,7 +1,8 @@
-/* Ranks of backend threads that run one body each and record what their call returned.
+/* Ranks that run one body each and record what their call returned.
  *
  * The time limit is LONG_LIMIT where a failure is to be told at once: a rank that waited for the
- * limit instead would return PL_TIMED_OUT with other words, late enough to notice.
+ * limit instead would return PL_TIMED_OUT with other words, late enough to notice. Where the limit
+ * is to pass it is SHORT_LIMIT: long enough for ranks to be that much behind one another.
  */
 #ifndef PL_TESTS_GROUPS_RANK_RUNS_H
 #define PL_TESTS_GROUPS_RANK_RUNS_H
@@ -9,14 +10,17 @@
 #include "tests/test.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <time.h>
 
 #include "common/process_group.h"
 
 enum { LONG_LIMIT = 100 };
+#define SHORT_LIMIT 0.5
+#define WAITED      "waited 0.5 s for "
+
 enum { MOST = 4, ELEMENTS = 64 };
 
 typedef struct rank_run {
@@ -50,35 +54,19 @@ static inline void sleep_until_ended(const rank_run *run, int count)
     while (atomic_load(run->ended) < count) sleep_seconds(0.002);
 }
 
-static inline void *thread_main(void *argument)
+/* Run BODY on each of RANKS ranks of a new world, close it, and store what they recorded in
+ * RUNS[RANKS]. rank_runs_threads.c has threads do it, mpi_ranks.c processes: there every process
+ * gets the records of all, so that their asserts agree. */
+void run_ranks(rank_run *runs, int64_t ranks, double limit, void (*body)(rank_run *), int variant);
+
+/* Whether a failure has one first cause for all: not where each rank looks at its own clock. */
+extern const bool ranks_share_clock;
+
+/* What a driver does before the body, and after the world is open. */
+static inline void prepare_run(rank_run *run)
 {
-    rank_run *run = argument;
     run->name = pl_entry_name_make(PL_OP_GATHER, PL_SUBJECT_LAYER);
     run->name.layer = 3;
-    run->body(run);
-    pl_process_group_close(run->world);
-    return NULL;
-}
-
-/* Run BODY on each of RANKS ranks and join them. */
-static inline void run_ranks(rank_run *runs, int64_t ranks, double limit, void (*body)(rank_run *),
-                             int variant)
-{
-    pl_process_group *handles[MOST];
-    pthread_t threads[MOST];
-    atomic_int ended = 0;
-    assert_ok(pl_group_threads_open(handles, ranks, limit));
-    memset(runs, 0, (size_t)ranks * sizeof *runs);
-    for (int64_t i = 0; i < ranks; ++i) {
-        runs[i].world = handles[i];
-        runs[i].rank = i;
-        runs[i].ranks = ranks;
-        runs[i].body = body;
-        runs[i].ended = &ended;
-        runs[i].variant = variant;
-        assert_int_equal(pthread_create(&threads[i], NULL, thread_main, &runs[i]), 0);
-    }
-    for (int64_t i = 0; i < ranks; ++i) pthread_join(threads[i], NULL);
 }
 
 static inline void assert_words(const rank_run *run, pl_status status, const char *const *words)

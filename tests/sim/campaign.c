@@ -50,7 +50,7 @@ pl_status campaign_prove(const pair_list *list, int64_t *proved_out, pl_text *fa
         bool same = false;
         PL_TRY(pair_plan(&plan, list, &list->pairs[i], PAIRS_NO_SPLIT));
         pl_status status = comes_back(&same, &plan);
-        if (status == PL_OK) status = pl_check_plan(&check, &plan);
+        if (status == PL_OK) status = pl_check_programs(&check, &plan, list->pairs[i].programs);
         pl_plan_free(&plan);
         if (status != PL_OK) return status;
         bool holds = pl_check_proved(&check);

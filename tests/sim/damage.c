@@ -251,7 +251,7 @@ static void note_names(damage *tried, unsigned bit, const char *words, const cha
 static pl_status prove(damage *tried, const pl_plan *plan, const char *sound)
 {
     pl_check check;
-    PL_TRY(pl_check_plan(&check, plan));
+    PL_TRY(pl_check_programs(&check, plan, tried->chosen->programs));
     for (int i = 0; i < PL_PROOF_COUNT; ++i) {
         const pl_verdict *verdict = &check.verdict[i];
         if (verdict->outcome != PL_FAILED) continue;

@@ -47,6 +47,7 @@ pl_status pair_plan(pl_plan *out, const pair_list *list, const pair *chosen, int
     pl_plan plan = {0};
     pl_plan_request request = {.model = &list->models[chosen->model], .layout = chosen->layout};
     request.settings = chosen->settings;
+    request.programs = chosen->programs;
     request.keep_fp32 = &chosen->keep_fp32;
     request.keep_fp32_count = chosen->keep_fp32 != NULL;
     request.frozen = &chosen->frozen;
@@ -76,8 +77,8 @@ static pl_layout_kind choose_kind(uint64_t *state)
     return (pl_layout_kind)pairs_random(state, PL_LAYOUT_KIND_COUNT);
 }
 
-/* False when the numbers drawn make no layout. */
-static bool choose_layout(pl_layout *out, uint64_t *state, bool moe)
+/* PL_BAD_INPUT when the numbers drawn make no layout. */
+static pl_status choose_layout(pl_layout *out, uint64_t *state, bool moe)
 {
     static const int64_t worlds[] = {1, 2, 4, 6, 8, 8, 12, 16};
     static const int64_t owners[] = {1, 2, 2, 3, 4, 6, 8}, replicas[] = {1, 1, 1, 2, 2, 3, 4};
@@ -86,7 +87,7 @@ static bool choose_layout(pl_layout *out, uint64_t *state, bool moe)
     int64_t ep = moe ? owners[pairs_random(state, 7)] : 1;
     int64_t r = replicas[pairs_random(state, 7)];
     pl_grain grain = pairs_random(state, 3) ? PL_GRAIN_ROW : PL_GRAIN_EXPERT;
-    return pl_layout_make(out, kind, world, 1, 1, ep, r, grain) == PL_OK;
+    return pl_layout_make(out, kind, world, 1, 1, ep, r, grain);
 }
 
 static pl_precision choose_precision(uint64_t *state)
@@ -117,6 +118,20 @@ static void choose_settings(pl_settings *out, uint64_t *state, const pl_model *m
     out->balance_coefficient = pairs_random(state, 4) ? model->router_aux_loss_coef : 0;
     out->optimizer = (pl_optimizer)pairs_random(state, PL_OPTIMIZER_COUNT);
     out->clip = pairs_random(state, 4) ? 1.0 : 0.0;
+}
+
+/* What pleat-train runs, or a part of it; generating needs a shape of its own. */
+static void choose_programs(pair *chosen, uint64_t *state)
+{
+    static const uint32_t sets[] = {
+        PL_PROGRAMS_START | PL_PROGRAMS_STEP,
+        PL_PROGRAMS_START | PL_PROGRAMS_STEP | PL_PROGRAMS_EVALUATE,
+        PL_PROGRAMS_START | PL_PROGRAMS_STEP | PL_PROGRAMS_EVALUATE | PL_PROGRAMS_EXPORT,
+        PL_PROGRAMS_GENERATE | PL_PROGRAMS_EXPORT,
+    };
+    chosen->programs = sets[pairs_random(state, 4)];
+    if (chosen->programs & PL_PROGRAMS_GENERATE)
+        chosen->settings.shape = pl_generate_shape(chosen->settings.shape);
 }
 
 static void choose_patterns(pair *chosen, uint64_t *state)
@@ -171,11 +186,12 @@ static pl_status draw(pair_list *list, uint64_t *state)
 {
     pair chosen = {.model = (int)pairs_random(state, PAIRS_MODELS)};
     const pl_model *model = &list->models[chosen.model];
-    bool layout = choose_layout(&chosen.layout, state, model->num_experts > 0);
+    pl_status layout = choose_layout(&chosen.layout, state, model->num_experts > 0);
     pl_text text = {0};
     choose_settings(&chosen.settings, state, model);
     choose_patterns(&chosen, state);
-    if (!layout) return PL_OK;
+    choose_programs(&chosen, state);
+    if (layout != PL_OK) return layout == PL_BAD_INPUT ? PL_OK : layout;
     pl_status status = pair_text(&text, list, &chosen, PAIRS_NO_SPLIT);
     if (status == PL_OK) {
         status = keep(list, &chosen, pl_text_string(&text));

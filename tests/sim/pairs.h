@@ -13,6 +13,7 @@ typedef struct pair {
     int model; /* index in the list's models */
     pl_layout layout;
     pl_settings settings;
+    uint32_t programs;              /* PL_PROGRAMS_... that the plan has */
     const char *keep_fp32, *frozen; /* a pattern each, or NULL; static */
 } pair;
 

@@ -14,6 +14,7 @@
 #include "sim/operations.h"
 #include "sim/options.h"
 #include "sim/table.h"
+#include "tests/common/plan_cases.h"
 #include "tests/test.h"
 
 #define TINY  "testdata/models/tiny-moe.json"
@@ -55,8 +56,10 @@ static int64_t number_at(json_t *value, const char *path)
     return json_integer_value(value);
 }
 
-/* A plan of MODEL under NOTATION with settings SET, each "key=value" and apart by blanks. */
-static void make_plan(pl_plan *out, const char *model, const char *notation, const char *set)
+/* A plan of MODEL under NOTATION with settings SET, each "key=value" and apart by blanks: start and
+ * step, or ALL programs that the shape allows. */
+static void make_plan_of(pl_plan *out, const char *model, const char *notation, const char *set,
+                         bool all)
 {
     char copy[400];
     pl_run start;
@@ -71,6 +74,7 @@ static void make_plan(pl_plan *out, const char *model, const char *notation, con
     assert_ok(pl_run_open(&start, &opened, &request.layout));
     assert_ok(pl_run_settings(&request.settings, &start, &opened, &request.layout));
     request.model = &opened;
+    if (all) request.programs = plan_case_programs(&request.settings);
     request.keep_fp32 = (const char *const *)start.keep_fp32.words;
     request.keep_fp32_count = (int)start.keep_fp32.count;
     request.frozen = (const char *const *)start.frozen.words;
@@ -78,6 +82,11 @@ static void make_plan(pl_plan *out, const char *model, const char *notation, con
     assert_ok(pl_plan_build(out, &request));
     pl_model_free(&opened);
     pl_run_free(&start);
+}
+
+static void make_plan(pl_plan *out, const char *model, const char *notation, const char *set)
+{
+    make_plan_of(out, model, notation, set, false);
 }
 
 /* --- operations --- */
@@ -107,7 +116,7 @@ static void survey_entry(survey *s, const pl_section *section, const pl_entry *e
 static void survey_plan(survey *s, const char *model, const char *notation, const char *set)
 {
     pl_plan plan;
-    make_plan(&plan, model, notation, set);
+    make_plan_of(&plan, model, notation, set, true);
     for (size_t i = 0; i < plan.section_count; ++i)
         for (size_t j = 0; j < plan.sections[i].entry_count; ++j)
             survey_entry(s, &plan.sections[i], &plan.sections[i].entries[j]);
@@ -137,6 +146,7 @@ static void survey_all(survey *s)
             survey_plan(s, models[m], "legacy:world=4,replicas=2", sets[i]);
             survey_plan(s, models[m], m == 1 ? "single:world=4" : "legacy:world=4,ep=2", sets[i]);
         }
+    survey_plan(s, TINY, "single:world=1", "data.sequence=8 keep_fp32=lm_head");
     for (int set = 0; set < 4; ++set)
         survey_plan(s, TINY, "folded:world=8,ep=2,replicas=2",
                     set & 1 ? "data.sequence=8 balance.kind=global-batch batch.global=32"
@@ -460,6 +470,54 @@ static void several_layouts_are_one_table(void **state)
     json_decref(value);
 }
 
+/* The words of the array under KEY, apart by blanks. */
+static void join_words(char *out, size_t size, json_t *value, const char *key)
+{
+    json_t *word = NULL;
+    size_t i = 0;
+    *out = '\0';
+    json_array_foreach(json_object_get(value, key), i, word)
+    {
+        size_t length = strlen(out);
+        snprintf(out + length, size - length, "%s%s", i ? " " : "", json_string_value(word));
+    }
+}
+
+/* What is checked is what is run: four programs, or those that are named. */
+static void programs_are_those_of_the_command(void **state)
+{
+    static const struct {
+        const char *arguments, *programs;
+    } cases[] = {
+        {"", "start step evaluate export"},
+        {" --set batch.intra_layer=2", "start step evaluate export"},
+        {" --program step", "step"},
+        {" --program export --program start --program export", "start export"},
+        {" --program all", "start step evaluate generate export"},
+        {" --program generate --set batch.intra_layer=2 --set batch.global=64", "generate"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        char line[240], found[80];
+        snprintf(line, sizeof line,
+                 "check --model " TINY
+                 " --layout legacy:world=2,ep=2 --set data.sequence=8 --json%s",
+                 cases[i].arguments);
+        json_t *value = run_json(pl_command_check, line);
+        assert_string_equal(json_string_value(json_object_get(value, "verdict")), "proved");
+        join_words(found, sizeof found, value, "programs");
+        assert_string_equal(found, cases[i].programs);
+        json_decref(value);
+    }
+    pl_output output = {0};
+    assert_fails(PL_BAD_INPUT,
+                 run(pl_command_check, &output,
+                     "check --model " TINY " --layout single:world=2 --set batch.intra_layer=2 "
+                     "--program all"),
+                 "one sequence at a time", "intra_layer=2", "plan of its own");
+    pl_text_free(&output.text);
+}
+
 /* --- failing allocations --- */
 
 /* Proofs prepare words that only a failure would need: to lose those, and yet prove, is fine. */
@@ -514,6 +572,7 @@ int main(void)
         cmocka_unit_test(tables_are_aligned),
         cmocka_unit_test(refusals_stand_in_json_and_words),
         cmocka_unit_test(several_layouts_are_one_table),
+        cmocka_unit_test(programs_are_those_of_the_command),
         cmocka_unit_test(failing_allocations_end_in_words),
     };
     pl_json_check_memory();

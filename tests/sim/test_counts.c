@@ -74,7 +74,7 @@ static counted count_model(const char *name, const char *notation, pl_policy pol
     request.settings.policy = policy;
     request.settings.shape.intra_layer = m;
     request.settings.shape.rounds = a;
-    request.step_only = true;
+    request.programs = PL_PROGRAMS_STEP;
     assert_ok(pl_plan_build(&c.plan, &request));
     pl_count_section(&c.counts, &c.plan, pl_plan_section(&c.plan, PL_PROGRAM_STEP, 0));
     pl_model_free(&model);
@@ -166,7 +166,7 @@ static pl_plan build_form(const form *f, const pl_model *model, const char *nota
     request.settings.policy.dispatch = dispatch;
     request.settings.policy.recompute = recompute;
     request.settings.shape = (pl_shape){8, 2, f->M, f->A};
-    request.step_only = true;
+    request.programs = PL_PROGRAMS_STEP;
     assert_ok(pl_plan_build(&plan, &request));
     return plan;
 }
@@ -339,14 +339,14 @@ static void unused_gathers_are_counted(void **state)
     pl_plan plan = {0};
     (void)state;
     assert_ok(plan_case_build(&plan, &c, false));
-    assert_ok(pl_plan_split_rank(&plan, 0)); /* its step comes last */
-    expect_one_unused(&plan, &plan.sections[plan.section_count - 1]);
+    assert_ok(pl_plan_split_rank(&plan, 0));
+    expect_one_unused(&plan, plan_case_section(&plan, PL_PROGRAM_STEP, 0));
     pl_plan_free(&plan);
     c.bf16 = true;
     c.frozen[0] = "q_norm"; /* stored as fp32: layers are cast after gathers */
     assert_ok(plan_case_build(&plan, &c, false));
-    assert_ok(pl_plan_split_rank(&plan, 0)); /* its step comes last */
-    expect_one_unused(&plan, &plan.sections[plan.section_count - 1]);
+    assert_ok(pl_plan_split_rank(&plan, 0));
+    expect_one_unused(&plan, plan_case_section(&plan, PL_PROGRAM_STEP, 0));
     pl_plan_free(&plan);
 }
 

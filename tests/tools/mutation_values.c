@@ -196,38 +196,13 @@ bool mutation_change_subject(mutation_site *site, const char *argument)
 
 bool mutation_change_operation(mutation_site *site, const char *argument)
 {
-    static const char *const operations[] = {"load-batch",
-                                             "count-tokens",
-                                             "copy",
-                                             "initialize",
-                                             "zero",
-                                             "cast",
-                                             "gather",
-                                             "reshard",
-                                             "reduce",
-                                             "accumulate",
-                                             "embed",
-                                             "attention",
-                                             "mlp",
-                                             "route",
-                                             "exchange-counts",
-                                             "bind",
-                                             "permute",
-                                             "share-routes",
-                                             "dispatch",
-                                             "experts",
-                                             "combine",
-                                             "merge",
-                                             "final-norm",
-                                             "loss",
-                                             "balance",
-                                             "all-reduce",
-                                             "scale",
-                                             "gradient-norm",
-                                             "clip",
-                                             "step",
-                                             "control",
-                                             NULL};
+    static const char *const operations[] = {
+        "load-batch",    "count-tokens", "copy",    "initialize",      "write",      "zero",
+        "cast",          "gather",       "reshard", "reduce",          "accumulate", "embed",
+        "attention",     "mlp",          "route",   "exchange-counts", "bind",       "permute",
+        "share-routes",  "dispatch",     "experts", "combine",         "merge",      "final-norm",
+        "loss",          "logits",       "sample",  "balance",         "all-reduce", "scale",
+        "gradient-norm", "clip",         "step",    "control",         NULL};
     (void)argument;
     char *line = own_line(site);
     mutation_piece operation = mutation_word(line, 2);

@@ -1,0 +1,113 @@
+/* pleat-train: the commands by name, and what every one of them ends in. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/json.h"
+#include "train/command.h"
+#include "train/console.h"
+
+#ifndef PLEAT_VERSION
+#define PLEAT_VERSION "of an unknown version"
+#endif
+#ifndef PLEAT_COMMIT
+#define PLEAT_COMMIT ""
+#endif
+
+typedef struct command {
+    const char *name;
+    pl_status (*run)(const pl_program_facts *program, int count, char **arguments);
+    const char *line;
+} command;
+
+static const command commands[] = {
+    {"run", pl_command_run, "train what a run file describes"},
+    {"sample", pl_command_sample, "write text with the weights of a run"},
+    {"devices", pl_command_devices, "say what can compute here, and what cannot and why"},
+};
+
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+static void add_help(pl_text *text)
+{
+    pl_text_add_string(text,
+                       "Usage: pleat-train COMMAND [ARGUMENT...]\n\n"
+                       "Trains Mixture-of-Experts models under any mesh layout: on one computer\n"
+                       "with ranks as threads, or on several with MPI.\n\nCommands:\n");
+    for (int i = 0; i < COMMANDS; ++i)
+        pl_text_add(text, "  %-8s  %s\n", commands[i].name, commands[i].line);
+    pl_text_add_string(
+        text, "\npleat-train COMMAND --help says more; --version prints the version.\n\n"
+              "Examples:\n"
+              "  pleat-train run docs/licenses.yaml\n"
+              "  pleat-train sample runs/licenses\n\n"
+              "Exit status: 0 fine, or stopped by a signal and left well; 2 bad usage or input;\n"
+              "3 the run failed (memory, disk, a rank that is gone).\n");
+}
+
+static pl_status refuse_command(const char *name)
+{
+    const char *names[COMMANDS];
+    pl_text text = {0};
+    for (int i = 0; i < COMMANDS; ++i) names[i] = commands[i].name;
+    pl_text_add_string(&text, *name == '-' ? "unknown option " : "unknown command ");
+    pl_text_add_quoted(&text, name);
+    pl_text_add_choices(&text, name, names, COMMANDS);
+    pl_status status = pl_text_status(&text);
+    if (status == PL_OK) {
+        status = PL_FAIL(PL_BAD_INPUT, "%s", pl_text_string(&text));
+        pl_error_context("see 'pleat-train --help'");
+    }
+    pl_text_free(&text);
+    return status;
+}
+
+/* Print TEXT, which is freed. */
+static pl_status print(pl_text *text)
+{
+    pl_console console = pl_console_make(false, false);
+    pl_status status = pl_text_status(text);
+    if (status == PL_OK) {
+        pl_console_show(&console, pl_text_string(text));
+        status = pl_console_finish(&console);
+    }
+    pl_console_free(&console);
+    pl_text_free(text);
+    return status;
+}
+
+static pl_status run(int count, char **arguments)
+{
+    const pl_program_facts program = {.name = "pleat-train",
+                                      .version = PLEAT_VERSION,
+                                      .commit = PLEAT_COMMIT,
+                                      .argument_count = count,
+                                      .arguments = arguments};
+    const char *name = count > 1 ? arguments[1] : NULL;
+    pl_text text = {0};
+    if (!name) return PL_FAIL(PL_BAD_INPUT, "no command; see 'pleat-train --help'");
+    for (int i = 0; i < COMMANDS; ++i)
+        if (strcmp(name, commands[i].name) == 0)
+            return commands[i].run(&program, count - 1, arguments + 1);
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+        add_help(&text);
+        return print(&text);
+    }
+    if (strcmp(name, "--version") == 0) {
+        pl_text_add_string(&text, "pleat-train " PLEAT_VERSION);
+        if (*PLEAT_COMMIT) pl_text_add_string(&text, " (" PLEAT_COMMIT ")");
+        pl_text_add_string(&text, "\n");
+        return print(&text);
+    }
+    return refuse_command(name);
+}
+
+int main(int count, char **arguments)
+{
+    pl_json_check_memory();
+    signal(SIGPIPE, SIG_IGN); /* a reader that left is a failed write, in words */
+    signal(SIGXFSZ, SIG_IGN); /* so is a file that is too long */
+    pl_status status = run(count, arguments);
+    if (status != PL_OK && *pl_error_text()) fprintf(stderr, "pleat-train: %s\n", pl_error_text());
+    return pl_status_exit_code(status);
+}

@@ -1,0 +1,179 @@
+#include "train/run_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/memory.h"
+#include "train/append_file.h"
+
+/* --- its name --- */
+
+/* "runs/quick" of "some/where/quick.yaml". */
+static void add_default(pl_text *name, const char *source)
+{
+    const char *slash = strrchr(source, '/');
+    const char *stem = slash ? slash + 1 : source;
+    const char *dot = strrchr(stem, '.');
+    size_t length = dot && dot > stem ? (size_t)(dot - stem) : strlen(stem);
+    pl_text_add_string(name, "runs/");
+    pl_text_add_bytes(name, length ? stem : "run", length ? length : 3);
+}
+
+pl_status pl_run_folder_name(pl_text *name, const pl_run *run, const char *given)
+{
+    enum { ROOM = 64 }; /* for the names of the files in it */
+    const char *chosen = given ? given : run->output;
+    if (chosen && !*chosen)
+        return PL_FAIL(PL_BAD_INPUT, "%s: the name of a folder is empty",
+                       given ? "--output" : "output");
+    if (chosen)
+        pl_text_add_string(name, chosen);
+    else
+        add_default(name, run->source ? run->source : "run.yaml");
+    PL_TRY(pl_text_status(name));
+    if (name->length + ROOM > PATH_MAX)
+        return PL_FAIL(PL_BAD_INPUT, "the name of the output folder has %zu bytes; at most %d",
+                       name->length, PATH_MAX - ROOM);
+    return PL_OK;
+}
+
+void pl_run_folder_path(pl_text *path, const char *folder, const char *file)
+{
+    size_t length = strlen(folder);
+    const char *between = length > 0 && folder[length - 1] == '/' ? "" : "/";
+    pl_text_add(path, "%s%s%s", folder, between, file);
+}
+
+/* --- looking --- */
+
+static pl_status fail_on(const char *name, const char *what)
+{
+    int error = errno;
+    return PL_FAIL(PL_IO_FAILED, "output folder %s: %s: %s", name, what, strerror(error));
+}
+
+static pl_status refuse_full(const char *folder, const char *entry)
+{
+    return PL_FAIL(PL_BAD_INPUT,
+                   "output folder %s: it is not empty (it has '%.60s'); --overwrite replaces the "
+                   "run in it, --output names another folder",
+                   folder, entry);
+}
+
+static pl_status check_empty(const char *folder)
+{
+    DIR *stream = opendir(folder);
+    pl_status status = PL_OK;
+    if (!stream) return fail_on(folder, "cannot be looked into");
+    errno = 0;
+    for (struct dirent *entry = readdir(stream); entry; entry = readdir(stream)) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+        status = refuse_full(folder, entry->d_name);
+        break;
+    }
+    if (status == PL_OK && errno != 0) status = fail_on(folder, "cannot be looked into");
+    closedir(stream);
+    return status;
+}
+
+/* The nearest thing above FOLDER that is there must be a folder. */
+static pl_status check_above(const char *folder)
+{
+    char *path = NULL;
+    struct stat facts;
+    PL_TRY(pl_duplicate(&path, folder, "a folder's name"));
+    pl_status status = PL_OK;
+    for (char *slash = strrchr(path, '/'); slash && slash > path; slash = strrchr(path, '/')) {
+        *slash = '\0';
+        if (stat(path, &facts) == 0) {
+            if (!S_ISDIR(facts.st_mode))
+                status = PL_FAIL(PL_BAD_INPUT, "output folder %s: %s is no folder", folder, path);
+            break;
+        }
+        if (errno != ENOENT && errno != ENOTDIR) {
+            status =
+                PL_FAIL(PL_BAD_INPUT, "output folder %s: %s: %s", folder, path, strerror(errno));
+            break;
+        }
+    }
+    pl_free(path);
+    return status;
+}
+
+pl_status pl_run_folder_check(const char *folder, bool overwrite)
+{
+    struct stat facts;
+    if (lstat(folder, &facts) != 0) {
+        if (errno == ENOENT || errno == ENOTDIR) return check_above(folder);
+        return PL_FAIL(PL_BAD_INPUT, "output folder %s: %s", folder, strerror(errno));
+    }
+    if (stat(folder, &facts) != 0) /* a link that leads nowhere */
+        return PL_FAIL(PL_BAD_INPUT, "output folder %s: %s", folder, strerror(errno));
+    if (!S_ISDIR(facts.st_mode))
+        return PL_FAIL(PL_BAD_INPUT, "output folder %s: it is there and is no folder", folder);
+    return overwrite ? PL_OK : check_empty(folder);
+}
+
+/* --- preparing --- */
+
+static pl_status make_with_parents(const char *folder)
+{
+    char *path = NULL;
+    PL_TRY(pl_duplicate(&path, folder, "a folder's name"));
+    pl_status status = PL_OK;
+    for (char *slash = path + 1; status == PL_OK && *slash; ++slash) {
+        if (*slash != '/') continue;
+        *slash = '\0';
+        if (mkdir(path, 0777) != 0 && errno != EEXIST) status = fail_on(path, "cannot be made");
+        *slash = '/';
+    }
+    if (status == PL_OK && mkdir(path, 0777) != 0 && errno != EEXIST)
+        status = fail_on(path, "cannot be made");
+    pl_free(path);
+    return status;
+}
+
+static bool is_event_file(const char *name)
+{
+    static const char start[] = "events.out.tfevents.", end[] = ".pleat";
+    size_t length = strlen(name);
+    return length > sizeof start + sizeof end && strncmp(name, start, sizeof start - 1) == 0 &&
+           strcmp(name + length - (sizeof end - 1), end) == 0;
+}
+
+static pl_status remove_event_files(const char *folder)
+{
+    DIR *stream = opendir(folder);
+    pl_status status = PL_OK;
+    if (!stream) return fail_on(folder, "cannot be looked into");
+    for (struct dirent *entry = readdir(stream); status == PL_OK && entry; entry = readdir(stream))
+        if (is_event_file(entry->d_name) && unlinkat(dirfd(stream), entry->d_name, 0) != 0)
+            status = fail_on(folder, "an event file of an earlier run cannot be removed");
+    closedir(stream);
+    return status;
+}
+
+static pl_status write_run_file(const char *folder, const pl_run *run)
+{
+    pl_text path = {0}, text = {0};
+    pl_run_folder_path(&path, folder, PL_RUN_FOLDER_FILE);
+    pl_status status = pl_text_status(&path);
+    if (status == PL_OK) status = pl_run_write(&text, run);
+    if (status == PL_OK) status = pl_text_status(&text);
+    if (status == PL_OK)
+        status = pl_write_whole_file(pl_text_string(&path), pl_text_string(&text), text.length);
+    pl_text_free(&path);
+    pl_text_free(&text);
+    return status;
+}
+
+pl_status pl_run_folder_prepare(const char *folder, const pl_run *run)
+{
+    PL_TRY(make_with_parents(folder));
+    PL_TRY(remove_event_files(folder));
+    return write_run_file(folder, run);
+}

@@ -1,0 +1,41 @@
+/* The folder of a run: run.yaml, run.jsonl, events.out.tfevents.SECONDS.pleat, weights/.
+ */
+#ifndef PL_TRAIN_RUN_FOLDER_H
+#define PL_TRAIN_RUN_FOLDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/run_file.h"
+#include "common/text.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PL_RUN_FOLDER_FILE    "run.yaml"
+#define PL_RUN_FOLDER_LOG     "run.jsonl"
+#define PL_RUN_FOLDER_WEIGHTS "weights"
+
+/* Add the name of the folder: GIVEN (an option; NULL: none), else the run file's `output`, else
+ * "runs/STEM" with STEM the name of the run file without folders and ending. Errors: PL_BAD_INPUT
+ * for an empty name or one that is too long; PL_NO_MEMORY. */
+pl_status pl_run_folder_name(pl_text *name, const pl_run *run, const char *given);
+
+/* Whether FOLDER can take a run: it is not there yet, or is an empty folder, or OVERWRITE says that
+ * a run in it may be replaced. Nothing is written. Errors: PL_BAD_INPUT when it is something else,
+ * or what it would stand in is no folder; PL_IO_FAILED when it cannot be looked into. */
+pl_status pl_run_folder_check(const char *folder, bool overwrite);
+
+/* Make FOLDER with those above it, remove the event files of an earlier run from it, and write RUN
+ * into it as resolved. Earlier weights stay until new ones replace them. Errors: PL_IO_FAILED;
+ * PL_NO_MEMORY. */
+pl_status pl_run_folder_prepare(const char *folder, const pl_run *run);
+
+/* Add the path of FILE in FOLDER. */
+void pl_run_folder_path(pl_text *path, const char *folder, const char *file);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,78 @@
+/* The log of a run, run.jsonl: one JSON object a line. The word under "kind" says what a line is:
+ *
+ *   run         first line: program, version, commit, command, started (UTC), model, layout,
+ *               settings (every key of the run file), shape, world, ranks, backend, order
+ *   step        step (from 1), loss (mean over valid tokens), balance_loss, tokens (valid ones),
+ *               norm, clip, lr, seconds, tokens_per_second (all that were read), updated
+ *   evaluation  step, loss, tokens, windows, seconds
+ *   note        step, words
+ *   sample      text
+ *   end         reason, step, updates, loss, validation_loss, seconds, tokens_per_second, weights
+ *
+ * Numbers that are not finite are null. The functions add a line with its line feed to a text.
+ * Errors of all: PL_NO_MEMORY.
+ */
+#ifndef PL_TRAIN_RUN_LOG_H
+#define PL_TRAIN_RUN_LOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/plan.h"
+#include "common/run_file.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Which program speaks. Strings are static. */
+typedef struct pl_program_facts {
+    const char *name, *version;
+    const char *commit; /* "": not known */
+    int argument_count; /* as main got them */
+    char **arguments;
+} pl_program_facts;
+
+/* All borrowed. */
+typedef struct pl_run_facts {
+    const pl_program_facts *program;
+    const pl_run *run;
+    const pl_model *model;
+    const pl_layout *layout;
+    const pl_shape *shape;
+    const char *backend; /* in words */
+    const char *ranks;   /* "threads", "processes" */
+    const char *order;   /* "plan", "random" */
+    int64_t started;     /* seconds since 1970 */
+} pl_run_facts;
+
+typedef struct pl_step_record {
+    int64_t step, tokens;
+    double loss, balance_loss, norm, clip, lr, seconds, tokens_per_second;
+    bool updated;
+} pl_step_record;
+
+typedef struct pl_evaluation_record {
+    int64_t step, tokens, windows;
+    double loss, seconds;
+} pl_evaluation_record;
+
+typedef struct pl_end_record {
+    const char *reason; /* "complete", "signal" */
+    int64_t step, updates;
+    double loss, validation_loss; /* the last ones; NaN: none */
+    double seconds, tokens_per_second;
+    const char *weights; /* the folder; NULL: none */
+} pl_end_record;
+
+pl_status pl_run_log_begin(pl_text *text, const pl_run_facts *facts);
+pl_status pl_run_log_step(pl_text *text, const pl_step_record *record);
+pl_status pl_run_log_evaluation(pl_text *text, const pl_evaluation_record *record);
+pl_status pl_run_log_note(pl_text *text, int64_t step, const char *words);
+pl_status pl_run_log_sample(pl_text *text, const char *sample);
+pl_status pl_run_log_end(pl_text *text, const pl_end_record *record);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

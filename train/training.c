@@ -1,0 +1,339 @@
+#include "train/training.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+
+#include "common/memory.h"
+#include "train/run_folder.h"
+#include "train/value_source.h"
+
+struct pl_training {
+    pl_training_request request;
+    pl_value_source values;
+    pthread_mutex_t lock;      /* of the writer */
+    pl_weights_writer *writer; /* made when the first rank has something to write */
+    pl_recorder recorder;      /* rank 0's */
+    bool recording;
+    pl_training_result result; /* rank 0's, or that of the only rank of this process */
+};
+
+typedef struct rank_state {
+    pl_training *training;
+    const pl_setup *setup;
+    pl_executor *executor;
+    int64_t rank;
+    int64_t step;  /* that is read, from 0 */
+    bool held_out; /* validation data are read, from window `window` on */
+    int64_t window;
+    int64_t updates;
+    bool said_empty;
+    const char *stopped_by;
+} rank_state;
+
+/* --- what entries ask --- */
+
+static pl_status load_batch(void *context, const pl_shape *shape, int64_t data_index,
+                            int64_t data_ranks, int32_t *batch)
+{
+    const rank_state *state = context;
+    if (state->held_out)
+        return pl_samples_load_in_order(state->setup->validate, state->window, shape, data_index,
+                                        data_ranks, batch);
+    return pl_samples_load(state->setup->train, state->step, shape, data_index, data_ranks, batch);
+}
+
+static pl_status initial_values(void *context, const pl_tensor *tensor, int64_t row_begin,
+                                int64_t row_end, pl_dtype dtype, void *out)
+{
+    const rank_state *state = context;
+    if (state->setup->weights)
+        return pl_weights_read(state->setup->weights, tensor, row_begin, row_end, dtype, out);
+    return pl_value_source_initial(&state->training->values, tensor, row_begin, row_end, dtype,
+                                   out);
+}
+
+/* The writer of this process. */
+static pl_status get_writer(pl_training *training, pl_weights_writer **out)
+{
+    pl_text path = {0};
+    const pl_setup *setup = training->request.setup;
+    pl_run_folder_path(&path, pl_text_string(&setup->folder), PL_RUN_FOLDER_WEIGHTS);
+    pl_status status = pl_text_status(&path);
+    pthread_mutex_lock(&training->lock);
+    if (status == PL_OK && !training->writer)
+        status = pl_weights_begin(&training->writer, pl_text_string(&path), &setup->model, PL_FP32);
+    *out = training->writer;
+    pthread_mutex_unlock(&training->lock);
+    pl_text_free(&path);
+    return status;
+}
+
+static pl_status write_values(void *context, const pl_tensor *tensor, int64_t row_begin,
+                              int64_t row_end, pl_dtype dtype, const void *values)
+{
+    const rank_state *state = context;
+    pl_weights_writer *writer = NULL;
+    PL_TRY(get_writer(state->training, &writer));
+    return pl_weights_write(writer, tensor, row_begin, row_end, dtype, values);
+}
+
+/* What was written is on the disk before the control entry tells so to the others. */
+static pl_status before_entry(void *context, pl_executor *executor, const pl_section *section,
+                              int64_t index)
+{
+    const rank_state *state = context;
+    pl_weights_writer *writer = NULL;
+    (void)executor;
+    if (section->program != PL_PROGRAM_EXPORT ||
+        section->entries[index].name.operation != PL_OP_CONTROL)
+        return PL_OK;
+    PL_TRY(get_writer(state->training, &writer));
+    return pl_weights_sync(writer);
+}
+
+/* --- rank 0's records --- */
+
+static bool records(const rank_state *state) { return state->rank == 0; }
+
+static pl_status open_records(rank_state *state)
+{
+    pl_training *training = state->training;
+    const pl_training_request *request = &training->request;
+    const pl_setup *setup = state->setup;
+    const char *folder = pl_text_string(&setup->folder);
+    if (!records(state)) return PL_OK;
+    PL_TRY(pl_run_folder_prepare(folder, &setup->run));
+    const pl_run_facts facts = {.program = request->program,
+                                .run = &setup->run,
+                                .model = &setup->model,
+                                .layout = &setup->layout,
+                                .shape = &setup->settings.shape,
+                                .backend = request->backend->functions->describe(request->backend),
+                                .ranks = request->ranks,
+                                .order = request->order == PL_ORDER_RANDOM ? "random" : "plan",
+                                .started = (int64_t)pl_wall_time()};
+    PL_TRY(
+        pl_recorder_open(&training->recorder, request->console, folder, &facts, setup->run.steps));
+    training->recording = true;
+    return PL_OK;
+}
+
+/* What a person should know about a step beyond its numbers. */
+static pl_status remark(rank_state *state, const pl_program_result *result)
+{
+    pl_recorder *recorder = &state->training->recorder;
+    char words[160];
+    if (!records(state) || result->updated) return PL_OK;
+    if (result->tokens == 0) {
+        if (state->said_empty) return PL_OK;
+        state->said_empty = true;
+        return pl_recorder_note(recorder, state->step + 1,
+                                "no token has a label: no update, and the loss counts as 0 (said "
+                                "once)");
+    }
+    snprintf(words, sizeof words,
+             "the norm of the gradients is %g: no update (%" PRId64 " updates in %" PRId64
+             " steps)",
+             result->norm, state->updates, state->step + 1);
+    return pl_recorder_note(recorder, state->step + 1, words);
+}
+
+static int64_t windows_of(const pl_setup *setup, int64_t rounds)
+{
+    const pl_shape *shape = &setup->settings.shape;
+    return rounds * shape->intra_layer * shape->micro_batch * setup->layout.data_ranks;
+}
+
+static pl_status record_step(rank_state *state, const pl_program_result *result, double lr,
+                             double seconds)
+{
+    const pl_shape *shape = &state->setup->settings.shape;
+    int64_t read = windows_of(state->setup, shape->rounds) * shape->sequence;
+    if (!records(state)) return PL_OK;
+    const pl_step_record record = {
+        .step = state->step + 1,
+        .tokens = result->tokens,
+        .loss = result->tokens > 0 ? result->loss_sum / (double)result->tokens : 0,
+        .balance_loss = result->balance_loss,
+        .norm = result->norm,
+        .clip = result->clip,
+        .lr = lr,
+        .seconds = seconds,
+        .tokens_per_second = seconds > 0 ? (double)read / seconds : 0,
+        .updated = result->updated};
+    return pl_recorder_step(&state->training->recorder, &record, read);
+}
+
+/* --- programs --- */
+
+static pl_program_input make_input(const rank_state *state, double lr)
+{
+    const pl_run *run = &state->setup->run;
+    pl_program_input input = {.learning_rate = lr,
+                              .weight_decay = run->optimizer.weight_decay,
+                              .beta1 = run->optimizer.beta1,
+                              .beta2 = run->optimizer.beta2,
+                              .epsilon = run->optimizer.epsilon,
+                              .update = state->updates + 1};
+    input.flags[0] = pl_signals_received(state->training->request.signals) != NULL;
+    return input;
+}
+
+static pl_status run_step(rank_state *state)
+{
+    double lr = pl_learning_rate_at(&state->setup->rate, state->step), began = pl_now();
+    const pl_program_input input = make_input(state, lr);
+    pl_program_result result;
+    PL_TRY(pl_executor_run(state->executor, PL_PROGRAM_STEP, &input, &result));
+    state->updates += result.updated;
+    PL_TRY(record_step(state, &result, lr, pl_now() - began));
+    PL_TRY(remark(state, &result));
+    if (result.flags[0]) {
+        const char *received = pl_signals_received(state->training->request.signals);
+        state->stopped_by = received ? received : "a signal to another rank";
+    }
+    return PL_OK;
+}
+
+/* The mean loss of the first evaluate.windows windows of the validation data, or of all. */
+static pl_status evaluate(rank_state *state)
+{
+    const pl_setup *setup = state->setup;
+    pl_evaluation_record record = {.step = state->step};
+    double began = pl_now(), sum = 0;
+    int64_t wanted = setup->run.evaluate.windows, there = pl_samples_count(setup->validate);
+    const pl_program_input input = make_input(state, 0);
+    record.windows = wanted < there ? wanted : there;
+    state->held_out = true;
+    for (state->window = 0; state->window < record.windows; state->window += windows_of(setup, 1)) {
+        pl_program_result result;
+        PL_TRY(pl_executor_run(state->executor, PL_PROGRAM_EVALUATE, &input, &result));
+        sum += result.loss_sum;
+        record.tokens += result.tokens;
+    }
+    state->held_out = false;
+    if (!records(state)) return PL_OK;
+    record.loss = record.tokens > 0 ? sum / (double)record.tokens : 0;
+    record.seconds = pl_now() - began;
+    return pl_recorder_evaluation(&state->training->recorder, &record);
+}
+
+static pl_status run_steps(rank_state *state)
+{
+    const pl_run *run = &state->setup->run;
+    int64_t every = run->evaluate.every;
+    while (state->step < run->steps && !state->stopped_by) {
+        PL_TRY(run_step(state));
+        ++state->step;
+        bool due = state->step == run->steps || (every > 0 && state->step % every == 0);
+        if (state->setup->validate && due && !state->stopped_by) PL_TRY(evaluate(state));
+    }
+    return PL_OK;
+}
+
+/* Weights of all ranks; complete on the disk when this returns on rank 0. */
+static pl_status write_weights(rank_state *state)
+{
+    const pl_program_input input = make_input(state, 0);
+    pl_program_result result;
+    PL_TRY(pl_executor_run(state->executor, PL_PROGRAM_EXPORT, &input, &result));
+    if (!records(state)) return PL_OK;
+    pl_weights_writer *writer = NULL;
+    PL_TRY(get_writer(state->training, &writer));
+    PL_TRY(pl_weights_finish(writer));
+    pl_text path = {0};
+    pl_run_folder_path(&path, pl_text_string(&state->setup->folder), PL_RUN_FOLDER_WEIGHTS);
+    const pl_end_record end = {.reason = state->stopped_by ? "signal" : "complete",
+                               .step = state->step,
+                               .updates = state->updates,
+                               .weights = pl_text_string(&path)};
+    pl_status status = pl_text_status(&path);
+    if (status == PL_OK) status = pl_recorder_end(&state->training->recorder, &end);
+    pl_text_free(&path);
+    return status;
+}
+
+static pl_status run_programs(rank_state *state)
+{
+    pl_training *training = state->training;
+    const pl_program_input input = make_input(state, 0);
+    pl_program_result result;
+    PL_TRY(open_records(state));
+    PL_TRY(pl_executor_run(state->executor, PL_PROGRAM_START, &input, &result));
+    PL_TRY(run_steps(state));
+    if (records(state) && state->stopped_by) {
+        char words[80];
+        snprintf(words, sizeof words, "stopped by %s; the weights are written", state->stopped_by);
+        PL_TRY(pl_recorder_note(&training->recorder, state->step, words));
+    }
+    PL_TRY(write_weights(state));
+    if (state->rank == 0)
+        training->result = (pl_training_result){
+            .steps = state->step, .updates = state->updates, .stopped_by = state->stopped_by};
+    return PL_OK;
+}
+
+pl_status pl_training_rank(void *context, int64_t rank, int64_t local, pl_process_group *world)
+{
+    pl_training *training = context;
+    const pl_training_request *request = &training->request;
+    pl_backend *backend = request->backend;
+    rank_state state = {.training = training, .setup = request->setup, .rank = rank};
+    pl_device *device = NULL;
+    pl_status status = backend->functions->open_device(backend, &device, rank, local);
+    if (status == PL_OK) {
+        const pl_executor_options options = {.plan = &request->setup->plan,
+                                             .world = world,
+                                             .device = device,
+                                             .outside = {.context = &state,
+                                                         .load_batch = load_batch,
+                                                         .initial_values = initial_values,
+                                                         .write_values = write_values,
+                                                         .before_entry = before_entry},
+                                             .order = request->order,
+                                             .order_seed = request->order_seed + (uint64_t)rank};
+        status = pl_executor_open(&state.executor, &options);
+    }
+    if (status == PL_OK) status = run_programs(&state);
+    if (status != PL_OK) pl_process_group_fail(world, status, pl_error_text());
+    pl_executor_close(state.executor);
+    if (device) device->functions->close(device);
+    return status;
+}
+
+/* --- the whole --- */
+
+pl_status pl_training_open(pl_training **out, const pl_training_request *request)
+{
+    pl_training *training = NULL;
+    PL_TRY(pl_allocate(&training, 1, sizeof *training, "a run"));
+    training->request = *request;
+    training->values =
+        (pl_value_source){.seed = request->setup->run.seed,
+                          .initializer_range = request->setup->model.initializer_range};
+    if (pthread_mutex_init(&training->lock, NULL) != 0) {
+        pl_free(training);
+        return PL_FAIL(PL_NO_MEMORY, "no lock for the weights' writer");
+    }
+    *out = training;
+    return PL_OK;
+}
+
+pl_training_result pl_training_end(const pl_training *training) { return training->result; }
+
+pl_recorder *pl_training_recorder(pl_training *training)
+{
+    return training->recording ? &training->recorder : NULL;
+}
+
+pl_status pl_training_free(pl_training *training)
+{
+    if (!training) return PL_OK;
+    pl_status status = pl_recorder_close(&training->recorder);
+    pl_weights_writer_close(training->writer);
+    pthread_mutex_destroy(&training->lock);
+    pl_free(training);
+    return status;
+}
