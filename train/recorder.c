@@ -224,7 +224,7 @@ pl_status pl_recorder_sample(pl_recorder *recorder, const char *sample)
     return keep_line(recorder, pl_run_log_sample(new_line(recorder), sample));
 }
 
-pl_status pl_recorder_summary(pl_recorder *recorder, const char *folder)
+pl_status pl_recorder_summary(pl_recorder *recorder, const char *folder, double entropy)
 {
     const pl_plot_series series[] = {
         {recorder->train.points, (int64_t)recorder->train.count, '*', true, "loss"},
@@ -237,6 +237,9 @@ pl_status pl_recorder_summary(pl_recorder *recorder, const char *folder)
     pl_text_add(&text, "\n%-10s %.4f", "loss", pl_recorder_loss(recorder));
     if (recorder->validation.count)
         pl_text_add(&text, ", validation %.4f", pl_recorder_validation_loss(recorder));
+    if (entropy > 0)
+        pl_text_add(&text, "\n%-10s %.3f of %.4f, the loss of tokens by frequency alone", "that is",
+                    pl_recorder_loss(recorder) / entropy, entropy);
     pl_text_add(&text, "\n%-10s ", "time");
     add_duration(&text, pl_now() - recorder->began);
     pl_text_add(&text, ", %s tokens/s in steps\n",

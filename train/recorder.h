@@ -53,8 +53,9 @@ pl_status pl_recorder_end(pl_recorder *recorder, const pl_end_record *record);
 /* A sample, to the log and to whoever reads JSON. */
 pl_status pl_recorder_sample(pl_recorder *recorder, const char *sample);
 
-/* Show the curve and the final losses, times and rates. */
-pl_status pl_recorder_summary(pl_recorder *recorder, const char *folder);
+/* Show the curve and the final losses (the training loss also as a part of ENTROPY, that of tokens
+ * by frequency alone), times and rates. */
+pl_status pl_recorder_summary(pl_recorder *recorder, const char *folder, double entropy);
 
 /* Losses of the last step and evaluation; NaN when there is none. */
 double pl_recorder_loss(const pl_recorder *recorder);

@@ -33,6 +33,7 @@ typedef struct pl_setup {
     pl_learning_rate rate;
     pl_samples *train;
     pl_samples *validate;     /* NULL: none */
+    double entropy;           /* of the training labels by frequency alone, in nats */
     pl_weights *weights;      /* where the run starts from; NULL: initial values of its own */
     pl_plan plan;             /* start, step, evaluate with validation data, export */
     pl_text folder;           /* of the output */

@@ -80,6 +80,13 @@ int64_t pl_tokens_count(const pl_tokens *tokens)
 
 int64_t pl_tokens_files(const pl_tokens *tokens) { return tokens->file_count; }
 
+bool pl_tokens_are_text(const pl_tokens *tokens)
+{
+    for (int64_t i = 0; i < tokens->file_count; ++i)
+        if (tokens->files[i].kind != PL_TOKENS_TEXT) return false;
+    return true;
+}
+
 const char *pl_tokens_notes(const pl_tokens *tokens) { return pl_text_string(&tokens->walk.notes); }
 
 /* The file that holds token NUMBER of the stream: the first that ends behind it. */

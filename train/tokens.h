@@ -21,6 +21,7 @@
 #ifndef PL_TRAIN_TOKENS_H
 #define PL_TRAIN_TOKENS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -50,6 +51,9 @@ void pl_tokens_close(pl_tokens *tokens); /* NULL is allowed */
 /* Tokens of the whole stream. */
 int64_t pl_tokens_count(const pl_tokens *tokens);
 int64_t pl_tokens_files(const pl_tokens *tokens);
+
+/* Whether all files are plain text, so that tokens are bytes. */
+bool pl_tokens_are_text(const pl_tokens *tokens);
 
 /* Read tokens [FIRST, FIRST + COUNT) of the stream. Any number of threads may read from one.
  * Errors: PL_BAD_INPUT for a token outside the vocabulary, with its file and place; PL_IO_FAILED,

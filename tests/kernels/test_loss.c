@@ -137,7 +137,7 @@ static void near_sum(double actual, double expected)
 static void check_log(const kernel_test *t, const pl_loss_arguments *a)
 {
     int64_t z = a->rows * a->hidden * FLOAT, weight = a->vocabulary * a->hidden * FLOAT;
-    int products = 1 + (a->dz != NULL) + (a->dweight != NULL);
+    int64_t products = 1 + (a->dz != NULL) + (a->dweight != NULL);
     bool some = a->rows > 0;
     int touches = 2 + 2 * some + (a->dz && some) + (a->dweight != NULL) + (a->row_losses && some);
     kernel_recorded(t, "loss", 2 * products * a->rows * a->hidden * a->vocabulary, touches);
@@ -278,19 +278,19 @@ static void the_reference_s_gradients_are_those_of_differences(void **state)
 static void try_exponentials(kernel_test *t, const void *context)
 {
     (void)context;
-    enum { ROWS = 20011 };
-    const shape s = {ROWS, 2, 2, ALL_VALID};
+    const int64_t rows = 20011;
+    const shape s = {rows, 2, 2, ALL_VALID};
     trial r = make_trial(t, &s);
     const float unit[] = {1, 0, 0, 1};
     memcpy(r.weight, unit, sizeof unit);
-    for (int64_t i = 0; i < ROWS; ++i) {
+    for (int64_t i = 0; i < rows; ++i) {
         r.labels[i] = 0;
         r.z[2 * i] = 0;
-        r.z[2 * i + 1] = -87.3f * (float)i / ROWS;
+        r.z[2 * i + 1] = -87.3f * (float)i / (float)rows;
     }
     pl_loss_arguments a = arguments_of(&r);
     assert_ok(run(t, &a));
-    for (int64_t i = 0; i < ROWS; ++i) {
+    for (int64_t i = 0; i < rows; ++i) {
         double x = exp((double)r.z[2 * i + 1]), right = x / (1 + x);
         if (!(fabs((double)r.dz[2 * i + 1] - right) <= 4 * FLT_EPSILON * right))
             fail_msg("exp(%.9g) / (1 + it) is %.9g, not %.9g", (double)r.z[2 * i + 1],
@@ -368,13 +368,13 @@ static void try_nan(kernel_test *t, const void *context)
     pl_loss_arguments a = arguments_of(&r);
     a.dweight = NULL;
     r.labels[1] = -1;
-    r.z[1 * 3] = NAN;
+    r.z[3] = NAN;
     assert_ok(run(t, &a));
     assert_true(isfinite(r.loss_sums[0]) && r.row_losses[1] == 0);
     for (int i = 0; i < 12; ++i) assert_true(isfinite(r.dz[i]) && (i / 3 != 1 || r.dz[i] == 0));
-    r.z[2 * 3] = NAN;
+    r.z[6] = NAN;
     assert_ok(run(t, &a));
-    assert_true(isnan(r.loss_sums[0]) && isnan(r.row_losses[2]) && isnan(r.dz[2 * 3]));
+    assert_true(isnan(r.loss_sums[0]) && isnan(r.row_losses[2]) && isnan(r.dz[6]));
     assert_true(isfinite(r.row_losses[3]));
 }
 

@@ -16,13 +16,13 @@ typedef struct forward_scratch {
     float largest[PL_QUERY_BLOCK], total[PL_QUERY_BLOCK];
 } forward_scratch;
 
-static float *tile_row(forward_scratch *scratch, pl_key_range range, int64_t key, int v)
+static float *tile_row(forward_scratch *scratch, pl_key_range range, int64_t key, int64_t v)
 {
     return scratch->tile + (key - range.begin) * PL_QUERY_BLOCK + v * PL_LANES;
 }
 
 static void mask_square(forward_scratch *scratch, const pl_query_block *b, pl_key_range range,
-                        int v)
+                        int64_t v)
 {
     pl_key_range seen = pl_rows_seen(b, range, v);
     for (int64_t key = pl_first_masked(b, range, v); key < seen.end; ++key) {
@@ -33,7 +33,7 @@ static void mask_square(forward_scratch *scratch, const pl_query_block *b, pl_ke
 
 /* Scores of vector V become weights exp(score - largest); what was summed for its queries before
  * is brought to the same largest score. */
-static void weigh(forward_scratch *scratch, const pl_query_block *b, pl_key_range range, int v,
+static void weigh(forward_scratch *scratch, const pl_query_block *b, pl_key_range range, int64_t v,
                   int64_t head_dim)
 {
     pl_key_range seen = pl_rows_seen(b, range, v);
@@ -87,7 +87,7 @@ static pl_floats logarithm(pl_floats x)
 static void finish(forward_scratch *scratch, const pl_attention_shape *s, const pl_query_block *b,
                    float *out, float *lse)
 {
-    for (int v = 0; v < b->vectors; ++v) {
+    for (int64_t v = 0; v < b->vectors; ++v) {
         pl_floats total = pl_load(scratch->total + v * PL_LANES);
         pl_floats factor = pl_splat(1) / total;
         for (int64_t d = 0; d < s->head_dim; ++d) {
@@ -122,7 +122,7 @@ static void forward_block(void *context, int64_t index, void *memory)
     for (int64_t block = 0; block * PL_KEY_BLOCK < b.key_end; ++block) {
         pl_key_range range = pl_key_block_at(&b, block);
         pl_score_tile(s, &b, range, k, scratch->packed, scratch->tile);
-        for (int i = 0; i < b.vectors; ++i) {
+        for (int64_t i = 0; i < b.vectors; ++i) {
             mask_square(scratch, &b, range, i);
             weigh(scratch, &b, range, i, s->head_dim);
         }

@@ -31,7 +31,7 @@ typedef struct pl_attention_shape {
 
 typedef struct pl_query_block {
     int64_t first, queries; /* real ones; the last vector may have lanes without a query */
-    int vectors;
+    int64_t vectors;
     int64_t key_end; /* keys from here on are seen by none of them */
 } pl_query_block;
 
@@ -83,7 +83,7 @@ static pl_status pl_attention_cut(pl_attention_shape *out, pl_attention_totals *
 static inline pl_query_block pl_query_block_at(const pl_attention_shape *s, int64_t block)
 {
     int64_t begin = block * s->vectors / s->blocks, end = (block + 1) * s->vectors / s->blocks;
-    pl_query_block b = {.first = begin * PL_LANES, .vectors = (int)(end - begin)};
+    pl_query_block b = {.first = begin * PL_LANES, .vectors = end - begin};
     b.key_end = pl_smaller_count(end * PL_LANES, s->sequence);
     b.queries = b.key_end - b.first;
     return b;
@@ -97,7 +97,7 @@ static inline pl_key_range pl_key_block_at(const pl_query_block *b, int64_t key_
 
 /* Keys of RANGE that vector V of the block sees and the vectors before it do not: these rows of a
  * tile begin with that vector. */
-static inline pl_key_range pl_rows_from(const pl_query_block *b, pl_key_range range, int v)
+static inline pl_key_range pl_rows_from(const pl_query_block *b, pl_key_range range, int64_t v)
 {
     int64_t diagonal = b->first + v * PL_LANES;
     if (v > 0 && range.begin < diagonal) range.begin = diagonal;
@@ -106,20 +106,20 @@ static inline pl_key_range pl_rows_from(const pl_query_block *b, pl_key_range ra
 }
 
 /* Keys of RANGE that vector V sees at all, and from which on some of its lanes do not. */
-static inline pl_key_range pl_rows_seen(const pl_query_block *b, pl_key_range range, int v)
+static inline pl_key_range pl_rows_seen(const pl_query_block *b, pl_key_range range, int64_t v)
 {
     range.end = pl_smaller_count(range.end, b->first + (v + 1) * PL_LANES);
     return range;
 }
 
-static inline int64_t pl_first_masked(const pl_query_block *b, pl_key_range range, int v)
+static inline int64_t pl_first_masked(const pl_query_block *b, pl_key_range range, int64_t v)
 {
     int64_t diagonal = b->first + v * PL_LANES;
     return diagonal > range.begin ? diagonal : range.begin;
 }
 
 /* All ones in the lanes of vector V that see KEY, which is in its square of the diagonal. */
-static inline pl_integers pl_lanes_that_see(const pl_query_block *b, int v, int64_t key)
+static inline pl_integers pl_lanes_that_see(const pl_query_block *b, int64_t v, int64_t key)
 {
     pl_integers lane;
     for (int i = 0; i < PL_LANES; ++i) lane[i] = i;
@@ -148,7 +148,7 @@ static void pl_pack_queries(const pl_attention_shape *s, const pl_query_block *b
 static void pl_score_tile(const pl_attention_shape *s, const pl_query_block *b, pl_key_range range,
                           const float *kv, const float *packed, float *tile)
 {
-    for (int v = 0; v < b->vectors; ++v) {
+    for (int64_t v = 0; v < b->vectors; ++v) {
         pl_key_range rows = pl_rows_from(b, range, v);
         if (rows.begin >= rows.end) continue;
         pl_product_small(&(pl_small_product){
@@ -169,7 +169,7 @@ static void pl_score_tile(const pl_attention_shape *s, const pl_query_block *b, 
 static void pl_gather_tile(const pl_attention_shape *s, const pl_query_block *b, pl_key_range range,
                            const float *kv, const float *tile, float *sum)
 {
-    for (int v = 0; v < b->vectors; ++v) {
+    for (int64_t v = 0; v < b->vectors; ++v) {
         pl_key_range rows = pl_rows_from(b, range, v);
         if (rows.begin >= rows.end) continue;
         pl_product_small(&(pl_small_product){

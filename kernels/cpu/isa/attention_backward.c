@@ -54,7 +54,7 @@ static void dot_rows(const pl_attention_shape *s, const pl_query_block *b, const
                      const float *y, float factor, float *delta)
 {
     float products[PL_LANES * PL_LANES];
-    for (int v = 0; v < b->vectors; ++v) {
+    for (int64_t v = 0; v < b->vectors; ++v) {
         for (int64_t i = 0, row = v * PL_LANES; i < PL_LANES; ++i, ++row)
             pl_store(products + i * PL_LANES,
                      row < b->queries
@@ -87,7 +87,7 @@ static void prepare(const backward *f, backward_scratch *scratch, const pl_query
 
 /* Rows of vector V of the tiles: scores become weights, products with values become gradients of
  * scores; both are 0 where a key is not seen. */
-static void weigh(backward_scratch *scratch, const pl_query_block *b, pl_key_range range, int v)
+static void weigh(backward_scratch *scratch, const pl_query_block *b, pl_key_range range, int64_t v)
 {
     pl_key_range seen = pl_rows_seen(b, range, v);
     const pl_floats lse = pl_load(scratch->lse + v * PL_LANES);
@@ -115,14 +115,14 @@ static void make_tiles(const backward *f, backward_scratch *scratch, const pl_qu
                   scratch->weights);
     pl_score_tile(&f->shape, b, range, (const float *)f->a->v + rows.kv, scratch->dout,
                   scratch->dscores);
-    for (int v = 0; v < b->vectors; ++v) weigh(scratch, b, range, v);
+    for (int64_t v = 0; v < b->vectors; ++v) weigh(scratch, b, range, v);
 }
 
 /* to[key] += TILE times the block's rows, FROM being the first of them. */
 static void spread_tile(const pl_attention_shape *s, const pl_query_block *b, pl_key_range range,
                         const float *tile, const float *from, float *to)
 {
-    for (int v = 0; v < b->vectors; ++v) {
+    for (int64_t v = 0; v < b->vectors; ++v) {
         pl_key_range rows = pl_rows_from(b, range, v);
         if (rows.begin >= rows.end) continue;
         pl_product_small(&(pl_small_product){

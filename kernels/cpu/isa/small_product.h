@@ -52,28 +52,28 @@ typedef struct pl_small_product {
         const int64_t a_row = s->a_row, a_step = s->a_step, b_row = s->b_row, k = s->k;            \
         const int64_t part = s->n - j;                                                             \
         pl_floats sum[rows][vectors];                                                              \
-        PL_UNROLLED for (int r = 0; r < rows; ++r)                                                 \
+        PL_UNROLLED for (int64_t r = 0; r < rows; ++r)                                             \
         {                                                                                          \
-            PL_UNROLLED for (int v = 0; v < vectors; ++v) sum[r][v] = pl_splat(0);                 \
+            PL_UNROLLED for (int64_t v = 0; v < vectors; ++v) sum[r][v] = pl_splat(0);             \
         }                                                                                          \
         for (int64_t p = 0; p < k; ++p, a += a_step, b += b_row) {                                 \
             pl_floats row[vectors];                                                                \
-            PL_UNROLLED for (int v = 0; v < vectors; ++v)                                          \
+            PL_UNROLLED for (int64_t v = 0; v < vectors; ++v)                                      \
             {                                                                                      \
                 row[v] = (width) > 0 ? pl_load(b + v * PL_LANES) : pl_load_part(b, part);          \
             }                                                                                      \
-            PL_UNROLLED for (int r = 0; r < rows; ++r)                                             \
+            PL_UNROLLED for (int64_t r = 0; r < rows; ++r)                                         \
             {                                                                                      \
                 pl_floats x = pl_splat(a[r * a_row]);                                              \
-                PL_UNROLLED for (int v = 0; v < vectors; ++v) sum[r][v] += x * row[v];             \
+                PL_UNROLLED for (int64_t v = 0; v < vectors; ++v) sum[r][v] += x * row[v];         \
             }                                                                                      \
         }                                                                                          \
         float *c = s->c + i * s->c_row + j;                                                        \
         const int64_t c_row = s->c_row;                                                            \
         const bool add = s->add;                                                                   \
-        PL_UNROLLED for (int r = 0; r < rows; ++r, c += c_row)                                     \
+        PL_UNROLLED for (int64_t r = 0; r < rows; ++r, c += c_row)                                 \
         {                                                                                          \
-            PL_UNROLLED for (int v = 0; v < vectors; ++v)                                          \
+            PL_UNROLLED for (int64_t v = 0; v < vectors; ++v)                                      \
             {                                                                                      \
                 if ((width) > 0)                                                                   \
                     pl_put(c + v * PL_LANES, sum[r][v], add);                                      \
@@ -182,7 +182,7 @@ static void pl_transpose(const float *from, int64_t from_row, int64_t rows, int6
             pl_floats column[4];
             pl_load_columns(from + i * from_row + j, from_row, column);
 #pragma GCC unroll 4
-            for (int c = 0; c < 4; ++c) pl_store(to + (j + c) * to_row + i, factor * column[c]);
+            for (int64_t c = 0; c < 4; ++c) pl_store(to + (j + c) * to_row + i, factor * column[c]);
         }
     }
     for (int64_t i = 0; i < rows; ++i)
