@@ -149,7 +149,8 @@ pl_status pl_arguments_parse(bool *help, const pl_command_usage *usage, int coun
     list[used].name = "help";
     list[used].key = HELP_KEY;
     const struct argp argp = {.options = list, .parser = take_argument};
-    error_t error = argp_parse(&argp, count, arguments, ARGP_NO_ERRS | ARGP_NO_HELP, NULL, &r);
+    error_t error =
+        argp_parse(&argp, count, arguments, ARGP_IN_ORDER | ARGP_NO_ERRS | ARGP_NO_HELP, NULL, &r);
     if (r.status != PL_OK) return r.status;
     if (error == ENOMEM) return PL_FAIL(PL_NO_MEMORY, "out of memory for arguments");
     if (error != 0) return refuse_option(usage, arguments[r.refused]);

@@ -35,9 +35,9 @@ static const pl_command_usage run_usage = {
         "Face has them). SIGINT or SIGTERM end the run after the step, with its weights; a second\n"
         "one ends it at once. With --overwrite, earlier weights stay until new ones are complete.",
     .examples =
-        "pleat-train run docs/licenses.yaml\n"
-        "pleat-train run docs/licenses.yaml --set layout=folded:world=4,ep=2 --set steps=20\n"
-        "mpirun -np 8 pleat-train run docs/licenses.yaml --output runs/mpi",
+        "pleat-train run examples/licenses.yaml\n"
+        "pleat-train run examples/licenses.yaml --set layout=folded:world=4,ep=2 --set steps=20\n"
+        "mpirun -np 8 pleat-train run examples/licenses.yaml --output runs/mpi",
     .options = options,
     .option_count = OPTIONS,
     .run_file_keys = true};
@@ -90,7 +90,6 @@ typedef struct job {
     pl_ranks ranks;
     pl_setup setup;
     pl_backend *backend;
-    pl_signals *signals;
     pl_training *training;
     pl_console console;
     pl_text remark; /* about the backend */
@@ -104,12 +103,11 @@ static int64_t workers_of(const job *j)
 }
 
 /* Look at everything on this process. */
-static pl_status look(job *j, const run_options *o)
+static pl_status look(job *j, const run_options *o, const pl_program_facts *program)
 {
     PL_TRY(pl_setup_open(&j->setup, &o->request));
     const pl_run *run = &j->setup.run;
-    PL_TRY(pl_ranks_make_world(&j->ranks, j->setup.layout.world, run->timeout,
-                               pl_signals_flag(j->signals)));
+    PL_TRY(pl_ranks_make_world(&j->ranks, j->setup.layout.world, run->timeout, program->signal));
     pl_status status = pl_backends_open(&j->backend, run->backend, workers_of(j), &j->remark);
     return status == PL_OK ? PL_OK : pl_run_blame(run, "backend", status);
 }
@@ -162,7 +160,6 @@ static pl_status train(job *j, const run_options *o, const pl_program_facts *pro
     const pl_training_request request = {
         .setup = &j->setup,
         .backend = j->backend,
-        .signals = j->signals,
         .console = &j->console,
         .program = program,
         .ranks = j->ranks.count < j->setup.layout.world ? "processes" : "threads",
@@ -204,10 +201,10 @@ static pl_status run(const run_options *o, const pl_program_facts *program)
     static const double meeting = 600; /* seconds; the run file's limit is not known yet */
     job j = {.console = pl_console_make(o->quiet, o->json)};
     bool agreed = false;
-    PL_TRY(pl_signals_open(&j.signals));
+    program->watch_signals();
     pl_status status = pl_ranks_open(&j.ranks, meeting);
     if (status == PL_OK) {
-        status = pl_ranks_agree(&j.ranks, look(&j, o));
+        status = pl_ranks_agree(&j.ranks, look(&j, o, program));
         agreed = true;
     }
     if (status == PL_OK)
@@ -221,7 +218,6 @@ static pl_status run(const run_options *o, const pl_program_facts *program)
     complain(status);
     status = pl_ranks_close(&j.ranks, status, agreed);
     status = free_job(&j, status);
-    pl_signals_close(j.signals);
     return status;
 }
 
@@ -236,7 +232,7 @@ pl_status pl_command_run(const pl_program_facts *program, int count, char **argu
         status = pl_command_help(&run_usage);
     else if (status == PL_OK && !o.request.file)
         status = pl_command_refuse(
-            &run_usage, "no run file; for example 'pleat-train run docs/licenses.yaml'", NULL);
+            &run_usage, "no run file; for example 'pleat-train run examples/licenses.yaml'", NULL);
     else if (status == PL_OK)
         status = run(&o, program);
     pl_free(o.settings);

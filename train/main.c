@@ -2,6 +2,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "common/json.h"
 #include "train/command.h"
@@ -26,6 +28,50 @@ static const command commands[] = {
     {"devices", pl_command_devices, "say what can compute here, and what cannot and why"},
 };
 
+/* --- signals --- */
+
+/* A handler knows nothing but this; everybody else gets a pointer to it. */
+static volatile sig_atomic_t received;
+
+static int64_t milliseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* A second signal must end the process whatever its threads are doing. What a launcher or a
+ * terminal sends twice comes within a moment, and counts as one. */
+static void note_signal(int number)
+{
+    enum { MOMENT = 500 };
+    static const char words[] = "\npleat-train: a second signal: leaving at once\n";
+    static volatile int64_t first;
+    if (__atomic_load_n(&received, __ATOMIC_ACQUIRE) == 0) {
+        __atomic_store_n(&first, milliseconds(), __ATOMIC_RELAXED);
+        __atomic_store_n(&received, number, __ATOMIC_RELEASE);
+        return;
+    }
+    if (milliseconds() - __atomic_load_n(&first, __ATOMIC_RELAXED) < MOMENT) return;
+    ssize_t ignored = write(STDERR_FILENO, words, sizeof words - 1);
+    (void)ignored;
+    _exit(3);
+}
+
+/* What a shell let this process ignore stays ignored. */
+static void watch_signals(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) {
+        struct sigaction action = {.sa_handler = note_signal, .sa_flags = SA_RESTART}, before;
+        sigemptyset(&action.sa_mask);
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &action, NULL);
+    }
+}
+
+/* --- commands --- */
+
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static void add_help(pl_text *text)
@@ -39,7 +85,7 @@ static void add_help(pl_text *text)
     pl_text_add_string(
         text, "\npleat-train COMMAND --help says more; --version prints the version.\n\n"
               "Examples:\n"
-              "  pleat-train run docs/licenses.yaml\n"
+              "  pleat-train run examples/licenses.yaml\n"
               "  pleat-train sample runs/licenses\n\n"
               "Exit status: 0 fine, or stopped by a signal and left well; 2 bad usage or input;\n"
               "3 the run failed (memory, disk, a rank that is gone).\n");
@@ -81,6 +127,8 @@ static pl_status run(int count, char **arguments)
     const pl_program_facts program = {.name = "pleat-train",
                                       .version = PLEAT_VERSION,
                                       .commit = PLEAT_COMMIT,
+                                      .watch_signals = watch_signals,
+                                      .signal = &received,
                                       .argument_count = count,
                                       .arguments = arguments};
     const char *name = count > 1 ? arguments[1] : NULL;

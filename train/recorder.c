@@ -117,21 +117,23 @@ static void add_duration(pl_text *text, double seconds)
         pl_text_add(text, "%d:%02d", (int)(whole / 60), (int)(whole % 60));
 }
 
-/* "step 12/200  loss 3.21  balance 0.0011  norm 0.92  lr 1.0e-03  12,345 tokens/s  0:42 left" */
+/* "step 12/200  0:42 left  loss 3.21  balance 0.0011  norm 0.92  lr 1.0e-03  12,345 tokens/s" */
 static void describe_step(pl_recorder *recorder, const pl_step_record *record)
 {
     pl_text *words = &recorder->words;
     char rate[32];
-    double left = (pl_now() - recorder->began) / (double)record->step *
-                  (double)(recorder->steps - record->step);
+    int64_t left = recorder->steps - record->step;
     pl_text_clear(words);
-    pl_text_add(words, "step %" PRId64 "/%" PRId64 "  loss %.4f", record->step, recorder->steps,
-                record->loss);
+    pl_text_add(words, "step %" PRId64 "/%" PRId64, record->step, recorder->steps);
+    if (left > 0) {
+        pl_text_add_string(words, "  ");
+        add_duration(words, (pl_now() - recorder->began) / (double)record->step * (double)left);
+        pl_text_add_string(words, " left");
+    }
+    pl_text_add(words, "  loss %.4f", record->loss);
     if (record->balance_loss != 0) pl_text_add(words, "  balance %.3g", record->balance_loss);
-    pl_text_add(words, "  norm %.3g  lr %.2e  %s tokens/s  ", record->norm, record->lr,
+    pl_text_add(words, "  norm %.3g  lr %.2e  %s tokens/s", record->norm, record->lr,
                 pl_format_thousands(rate, (int64_t)record->tokens_per_second));
-    add_duration(words, left);
-    pl_text_add_string(words, " left");
 }
 
 static void show_step(pl_recorder *recorder, const pl_step_record *record)

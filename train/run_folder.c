@@ -141,7 +141,7 @@ static bool is_event_file(const char *name)
 {
     static const char start[] = "events.out.tfevents.", end[] = ".pleat";
     size_t length = strlen(name);
-    return length > sizeof start + sizeof end && strncmp(name, start, sizeof start - 1) == 0 &&
+    return length > sizeof start + sizeof end - 2 && strncmp(name, start, sizeof start - 1) == 0 &&
            strcmp(name + length - (sizeof end - 1), end) == 0;
 }
 

@@ -43,7 +43,7 @@ static void put_number(line *l, const char *key, double value)
 static json_t *words(line *l, const char *string)
 {
     json_t *value = json_string(string);
-    if (value) return value;
+    if (value || pl_library_failed()) return value;
     pl_text shown = {0};
     pl_text_add_shown(&shown, string, strlen(string));
     if (shown.out_of_memory) l->failed = true;
@@ -114,7 +114,7 @@ static pl_status put_settings(line *l, const pl_run *run)
     for (int i = 0; status == PL_OK && i < count; ++i)
         status = pl_schema_save(&document, run, &keys[i]);
     json_t *settings = json_object();
-    for (size_t i = 0; i < document.count; ++i)
+    for (size_t i = 0; status == PL_OK && i < document.count; ++i)
         if (document.items[i].kind != PL_YAML_MAPPING)
             put(l, settings, document.items[i].key, item_of(l, &document.items[i]));
     put(l, l->object, "settings", settings);
@@ -170,6 +170,7 @@ pl_status pl_run_log_begin(pl_text *text, const pl_run_facts *facts)
     put_words(&l, "ranks", facts->ranks);
     put_words(&l, "order", facts->order);
     put_words(&l, "backend", facts->backend);
+    put_number(&l, "entropy", facts->entropy);
     put_shape(&l, facts->shape);
     pl_status status = put_settings(&l, facts->run);
     if (status == PL_OK) status = put_model(&l, facts->model);

@@ -1,7 +1,9 @@
 /* The log of a run, run.jsonl: one JSON object a line. The word under "kind" says what a line is:
  *
- *   run         first line: program, version, commit, command, started (UTC), model, layout,
- *               settings (every key of the run file), shape, world, ranks, backend, order
+ *   run         first line: program, version, commit, command, started (UTC), layout, world, ranks
+ *               ("threads", "processes"), order ("plan", "random"), backend, entropy (of the labels
+ *               by frequency alone, in nats), shape, settings (every key of the run file),
+ *               model_name, model
  *   step        step (from 1), loss (mean over valid tokens), balance_loss, tokens (valid ones),
  *               norm, clip, lr, seconds, tokens_per_second (all that were read), updated
  *   evaluation  step, loss, tokens, windows, seconds
@@ -15,6 +17,7 @@
 #ifndef PL_TRAIN_RUN_LOG_H
 #define PL_TRAIN_RUN_LOG_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -29,6 +32,10 @@ extern "C" {
 typedef struct pl_program_facts {
     const char *name, *version;
     const char *commit; /* "": not known */
+    /* From this call on SIGINT and SIGTERM only set *signal to their number: the first of them. A
+     * second one ends the process at once with status 3. */
+    void (*watch_signals)(void);
+    const volatile sig_atomic_t *signal;
     int argument_count; /* as main got them */
     char **arguments;
 } pl_program_facts;
@@ -43,6 +50,7 @@ typedef struct pl_run_facts {
     const char *backend; /* in words */
     const char *ranks;   /* "threads", "processes" */
     const char *order;   /* "plan", "random" */
+    double entropy;      /* nats */
     int64_t started;     /* seconds since 1970 */
 } pl_run_facts;
 

@@ -145,6 +145,7 @@ static pl_status look(pl_setup *setup, const pl_setup_request *request)
     setup->rate = make_rate(run);
     PL_TRY(pl_run_folder_name(&setup->folder, run, request->output));
     PL_TRY(pl_run_folder_check(pl_text_string(&setup->folder), request->overwrite));
+    PL_TRY(pl_run_set_key(&setup->run, "output", pl_text_string(&setup->folder), "--output"));
     PL_TRY(open_data(setup));
     PL_TRY(open_weights(setup));
     return make_plan(setup, request->plan);

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 
 #include "common/memory.h"
@@ -93,6 +94,23 @@ static pl_status before_entry(void *context, pl_executor *executor, const pl_sec
     return pl_weights_sync(writer);
 }
 
+/* --- signals --- */
+
+static int signal_of(const rank_state *state)
+{
+    return (int)__atomic_load_n(state->training->request.program->signal, __ATOMIC_RELAXED);
+}
+
+/* What all ranks agreed to stop for. */
+static const char *signal_name(const rank_state *state)
+{
+    switch (signal_of(state)) {
+    case 0: return "a signal to another rank";
+    case SIGINT: return "SIGINT";
+    default: return "SIGTERM";
+    }
+}
+
 /* --- rank 0's records --- */
 
 static bool records(const rank_state *state) { return state->rank == 0; }
@@ -113,6 +131,7 @@ static pl_status open_records(rank_state *state)
                                 .backend = request->backend->functions->describe(request->backend),
                                 .ranks = request->ranks,
                                 .order = request->order == PL_ORDER_RANDOM ? "random" : "plan",
+                                .entropy = setup->entropy,
                                 .started = (int64_t)pl_wall_time()};
     PL_TRY(
         pl_recorder_open(&training->recorder, request->console, folder, &facts, setup->run.steps));
@@ -177,7 +196,7 @@ static pl_program_input make_input(const rank_state *state, double lr)
                               .beta2 = run->optimizer.beta2,
                               .epsilon = run->optimizer.epsilon,
                               .update = state->updates + 1};
-    input.flags[0] = pl_signals_received(state->training->request.signals) != NULL;
+    input.flags[0] = signal_of(state) != 0;
     return input;
 }
 
@@ -190,10 +209,7 @@ static pl_status run_step(rank_state *state)
     state->updates += result.updated;
     PL_TRY(record_step(state, &result, lr, pl_now() - began));
     PL_TRY(remark(state, &result));
-    if (result.flags[0]) {
-        const char *received = pl_signals_received(state->training->request.signals);
-        state->stopped_by = received ? received : "a signal to another rank";
-    }
+    if (result.flags[0]) state->stopped_by = signal_name(state);
     return PL_OK;
 }
 

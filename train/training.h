@@ -7,7 +7,6 @@
 #include "train/ranks.h"
 #include "train/recorder.h"
 #include "train/setup.h"
-#include "train/signals.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,7 +18,6 @@ typedef struct pl_training pl_training;
 typedef struct pl_training_request {
     const pl_setup *setup;
     pl_backend *backend;
-    const pl_signals *signals;
     pl_console *console;
     const pl_program_facts *program;
     const char *ranks; /* "threads", "processes" */

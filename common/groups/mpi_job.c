@@ -8,9 +8,9 @@
 #include "common/groups_mpi.h"
 #include "common/memory.h"
 
-/* The largest message of data, and how much of it travels with a call: little enough for Open MPI
- * to send it off at once. */
-enum { LARGEST_MESSAGE = 64 << 20, DATA_WITH_CALL = 2048 };
+/* The largest message of data: a wait that sees many arrive does not fall asleep between two. And
+ * how much travels with a call: little enough for Open MPI to send it off at once. */
+enum { LARGEST_MESSAGE = 256 << 10, DATA_WITH_CALL = 2048 };
 
 /* How long others have to find out that this rank ends the job. */
 enum { LAST_WORDS_MILLISECONDS = 300 };

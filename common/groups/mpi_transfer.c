@@ -5,14 +5,13 @@
  * the shares of all members in rounds of bounded size and adds them up in member order. A large
  * all-reduce is a reduction of as many slices as there are members, whose results go to all.
  */
-#include <limits.h>
 #include <string.h>
 
 #include "common/groups/mpi_domain.h"
 #include "common/memory.h"
 
-/* What all others contribute to a round of a reduction, about; and each of them. */
-enum { ROUND_BYTES = 8 << 20, LEAST_SHARE = 64 << 10, MOST_SHARE = 1 << 20 };
+/* What all members contribute to a round of a reduction, and what each does at least. */
+enum { ROUND_BYTES = 8 << 20, LEAST_SHARE = 64 << 10 };
 
 static bool is_reduction(const pl_mpi_group *group)
 {
@@ -26,7 +25,6 @@ static int64_t message_limit(const pl_mpi_group *group)
     const pl_mpi_domain *domain = pl_mpi_domain_of(group);
     int64_t share = ROUND_BYTES / group->base.size;
     if (share < LEAST_SHARE) share = LEAST_SHARE;
-    if (share > MOST_SHARE) share = MOST_SHARE;
     if (!is_reduction(group) || group->results || share > domain->largest) return domain->largest;
     return share;
 }

@@ -20,7 +20,7 @@ double pl_mpi_now(void)
 
 void pl_mpi_rest(int *rests)
 {
-    enum { YIELDS = 30, SHORTEST = 20000, LONGEST = 1000000 }; /* ns */
+    enum { YIELDS = 200, SHORTEST = 20000, LONGEST = 1000000 }; /* ns */
     const int doublings = *rests - YIELDS;
     if (doublings < 0) {
         sched_yield();

@@ -12,8 +12,10 @@ extern "C" {
 #endif
 
 /* Open the backend with WORKERS workers (0: one for each processor the process may use). A small
- * product is compared with plain loops first. Errors: PL_NO_MEMORY; PL_UNSUPPORTED, naming the
- * library and both values, when the BLAS library computes wrongly here. The caller closes it. */
+ * product is compared with plain loops first. Errors: PL_BAD_INPUT for a wrong number of workers or
+ * PLEAT_CPU_ISA; PL_UNSUPPORTED for an instruction set that is not there, and, naming the library
+ * and both values, when the BLAS library computes wrongly here; PL_NO_MEMORY; PL_IO_FAILED when
+ * threads cannot be made. The caller closes it. */
 pl_status pl_backend_cpu_open(pl_backend **out, int workers);
 
 /* Instruction sets that the operations are built for, and whether this processor has them. The
@@ -90,12 +92,6 @@ static inline pl_cpu_factor pl_cpu_factor_of(const float *values, int64_t stride
     pl_cpu_factor factor = {values, stride, transpose};
     return factor;
 }
-
-/* The same, its arguments in the order of BLAS. */
-#define pl_cpu_product(transpose_a, transpose_b, m, n, k, a, a_stride, b, b_stride, add, c,        \
-                       c_stride)                                                                   \
-    pl_cpu_multiply(m, n, k, pl_cpu_factor_of(a, a_stride, transpose_a),                           \
-                    pl_cpu_factor_of(b, b_stride, transpose_b), add, c, c_stride)
 
 #ifdef __cplusplus
 }

@@ -8,6 +8,7 @@
 #include "common/memory.h"
 #include "tests/test.h"
 #include "tests/train/lone_rank.h"
+#include "train/executor_state.h"
 
 enum { ITEMS = 4096, ARGUMENT_BYTES = 256, EVERYTHING = -1 };
 
@@ -43,7 +44,9 @@ typedef struct lazy {
     bool *recorded; /* [records] */
     size_t record_capacity;
     uint32_t random;
-    bool deaf; /* a fault: waits are not kept */
+    bool deaf;               /* a fault: waits are not kept */
+    pl_executor **forgetful; /* not NULL: one event for all, and the executor knows at once that
+                                none stays where it was */
     int64_t late, waits;
     pl_status status; /* of what was done late */
 } lazy;
@@ -178,7 +181,8 @@ static pl_status lazy_record(pl_device *device, pl_stream stream, int32_t event)
     PL_TRY(pl_grow(&l->recorded, &l->record_capacity, (size_t)l->records + 1, sizeof *l->recorded,
                    "records"));
     item one = {.kind = ITEM_RECORD, .record = l->records, .entry = device->entry};
-    l->event[event] = l->records;
+    if (l->forgetful && *l->forgetful) (*l->forgetful)->events += PL_DEVICE_EVENTS;
+    l->event[l->forgetful ? 0 : event] = l->records;
     l->recorded[l->records++] = false;
     return push(l, stream, &one);
 }
@@ -186,7 +190,8 @@ static pl_status lazy_record(pl_device *device, pl_stream stream, int32_t event)
 static pl_status lazy_wait(pl_device *device, pl_stream stream, int32_t event)
 {
     lazy *l = (lazy *)device;
-    item one = {.kind = ITEM_WAIT, .record = l->event[event], .entry = device->entry};
+    item one = {
+        .kind = ITEM_WAIT, .record = l->event[l->forgetful ? 0 : event], .entry = device->entry};
     ++l->waits;
     return push(l, stream, &one);
 }
@@ -260,11 +265,14 @@ static pl_status run_all(lone_rank *lone, outcome *o)
     return lone_run(lone, PL_PROGRAM_EXPORT, &result);
 }
 
-static outcome run(pl_policy policy, bool late)
+typedef enum lateness { NOW, LATE, LATE_AND_FORGETFUL } lateness;
+
+static outcome run(pl_policy policy, lateness late)
 {
     outcome o = {.status = PL_OK};
     lone_rank lone = {.outside = {.write_values = take_values}, .context = &o};
-    if (late) lone.wrap = make_lazy;
+    if (late != NOW) lone.wrap = make_lazy;
+    device_of_test.forgetful = late == LATE_AND_FORGETFUL ? &lone.executor : NULL;
     o.status =
         lone_plan(&lone.plan, "mixed", "single:world=1",
                   PL_PROGRAMS_START | PL_PROGRAMS_STEP | PL_PROGRAMS_EVALUATE | PL_PROGRAMS_EXPORT,
@@ -291,12 +299,12 @@ static void late_streams_leave_every_bit(void **state)
         {.recompute = PL_RECOMPUTE_FULL, .reshard = PL_RESHARD_PER_CALL},
         {.dispatch = PL_DISPATCH_ALL_GATHER}};
     for (size_t i = 0; i < sizeof policies / sizeof *policies; ++i) {
-        outcome now = run(policies[i], false);
+        outcome now = run(policies[i], NOW);
         if (now.status != PL_OK) fail_msg("%s", pl_error_text());
         assert_true(now.count > 1000);
         for (uint32_t seed = 1; seed <= 8; ++seed) {
             device_of_test.random = seed;
-            outcome later = run(policies[i], true);
+            outcome later = run(policies[i], seed % 4 == 0 ? LATE_AND_FORGETFUL : LATE);
             if (later.status != PL_OK) fail_msg("seed %u: %s", seed, pl_error_text());
             assert_true(device_of_test.late > 500);
             assert_true(device_of_test.waits > 10);
@@ -309,11 +317,11 @@ static void a_device_that_does_not_keep_waits_goes_wrong(void **state)
 {
     (void)state;
     int wrong = 0;
-    outcome now = run((pl_policy){0}, false);
+    outcome now = run((pl_policy){0}, NOW);
     device_of_test.deaf = true;
     for (uint32_t seed = 1; seed <= 8; ++seed) {
         device_of_test.random = seed;
-        outcome later = run((pl_policy){0}, true);
+        outcome later = run((pl_policy){0}, LATE);
         wrong += !same(&now, &later);
     }
     device_of_test.deaf = false;

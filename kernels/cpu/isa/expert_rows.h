@@ -3,7 +3,8 @@
  *
  * Position: the place of a row when rows stand by expert, within an expert by row of `in` (the
  * order in which sources, or tokens, come). An expert's block of `saved` (or `dact`) starts at
- * its first position times twice the width: the gates of all its rows, then their ups.
+ * its first position times twice the width: gates [width, rows of the expert], then ups likewise.
+ * So a row of `in` is a column there, which is what the products of all passes like.
  */
 #ifndef PL_KERNELS_CPU_ISA_EXPERT_ROWS_H
 #define PL_KERNELS_CPU_ISA_EXPERT_ROWS_H
@@ -57,25 +58,26 @@ static inline const float *pl_gather_positions(const pl_expert_positions *p, con
     return scratch;
 }
 
-/* A tile's rows from one block to their places in TO. */
-static inline void pl_scatter_positions(const pl_expert_positions *p, pl_expert_tile tile,
+/* Positions from BEGIN on from one block to their places in TO. */
+static inline void pl_scatter_positions(const pl_expert_positions *p, int64_t begin, int64_t end,
                                         const float *block, float *to, int64_t cols)
 {
-    for (int64_t i = tile.begin; i < tile.end; ++i)
-        memcpy(to + p->row[i] * cols, block + (i - tile.begin) * cols, (size_t)cols * sizeof *to);
+    for (int64_t i = begin; i < end; ++i)
+        memcpy(to + p->row[i] * cols, block + (i - begin) * cols, (size_t)cols * sizeof *to);
 }
 
-/* The gates of positions from BEGIN of EXPERT on, in `saved` or `dact`, and from there to their
- * ups, in numbers. */
-static inline int64_t pl_gate_offset(const pl_expert_positions *p, int64_t expert, int64_t begin,
-                                     int64_t width)
+static inline int64_t pl_rows_of(const pl_expert_positions *p, int64_t expert)
 {
-    return (p->begin[expert] + begin) * width;
+    return p->begin[expert + 1] - p->begin[expert];
 }
 
-static inline int64_t pl_gate_to_up(const pl_expert_positions *p, int64_t expert, int64_t width)
+/* Gate W of the position POSITION of EXPERT, in `saved` or `dact`: the next position's is the next
+ * number, gate W + 1 is pl_rows_of() further, and ups are that times WIDTH behind gates. */
+static inline int64_t pl_gate_offset(const pl_expert_positions *p, int64_t expert, int64_t position,
+                                     int64_t w, int64_t width)
 {
-    return (p->begin[expert + 1] - p->begin[expert]) * width;
+    int64_t first = p->begin[expert];
+    return 2 * first * width + w * pl_rows_of(p, expert) + (position - first);
 }
 
 /* Numbers of float that keep the pieces of a scratch on 64 bytes. */
