@@ -68,7 +68,7 @@ static pl_status fail_in_transfer(pl_process_group *world)
     int started = 0;
     pl_status status = PL_OK;
     pl_entry_name name = pl_entry_name_make(PL_OP_GATHER, PL_SUBJECT_HEAD);
-    for (; started < CALLS && status == PL_OK; ++started) {
+    while (started < CALLS && status == PL_OK) {
         buffers[started] = calloc((size_t)(world->size + 1) * MANY, sizeof **buffers);
         if (!buffers[started]) return PL_FAIL(PL_NO_MEMORY, "no memory for the test");
         const pl_call call = {.collective = PL_ALL_GATHER,
@@ -78,6 +78,10 @@ static pl_status fail_in_transfer(pl_process_group *world)
                               .recv = buffers[started],
                               .count = MANY};
         status = pl_process_group_start(world, &call, &requests[started]);
+        if (status == PL_OK)
+            ++started;
+        else
+            free(buffers[started]); /* the failure came before this call */
     }
     if (world->rank == 1 && status == PL_OK) {
         status = pl_process_group_wait(world, requests[0]);
