@@ -159,22 +159,22 @@ static bool is_free(const pl_arena *arena, int32_t number)
     return number != PL_ARENA_NO_BLOCK && !arena->blocks[number].used;
 }
 
-void pl_arena_free(pl_arena *arena, int32_t number, const pl_ticks *after)
+void pl_arena_free(pl_arena *arena, int32_t block, const pl_ticks *after)
 {
-    if (number == PL_ARENA_NO_BLOCK) return;
-    pl_arena_block *block = &arena->blocks[number];
-    arena->used -= block->bytes;
-    block->used = false;
-    block->after = *after;
-    int32_t before = block->before, behind = block->behind;
+    if (block == PL_ARENA_NO_BLOCK) return;
+    pl_arena_block *own = &arena->blocks[block];
+    arena->used -= own->bytes;
+    own->used = false;
+    own->after = *after;
+    int32_t before = own->before, behind = own->behind;
     if (is_free(arena, behind)) {
         unlink_from(arena, &arena->free, behind);
-        join(arena, number, behind);
+        join(arena, block, behind);
     }
     if (is_free(arena, before))
-        join(arena, before, number);
+        join(arena, before, block);
     else
-        push(arena, &arena->free, number);
+        push(arena, &arena->free, block);
 }
 
 void pl_arena_forget(pl_arena *arena)

@@ -233,7 +233,8 @@ static void combine_block(void *context, int64_t index, void *scratch)
 pl_status PL_ISA(pl_cpu_combine_results)(pl_device *device, const pl_expert_positions *p,
                                          bool weighted, float *out, int64_t cols)
 {
-    combine c = {p, weighted ? p->given->weights : NULL, out, cols};
+    combine c = {.p = p, .weights = weighted ? p->given->weights : NULL, .cols = cols};
+    c.out = out;
     pl_token_blocks blocks = pl_token_blocks_make(p->given->tokens, 1);
     return pl_pool_run(pl_cpu_pool(device), blocks.count, 0, combine_block, &c);
 }

@@ -38,8 +38,9 @@ static size_t scratch_bytes(const forward *f)
 
 static work start(const forward *f, int64_t index, float *scratch)
 {
-    work w = {.f = f, .tile = f->p.tile[index], .in = scratch};
+    work w = {.f = f, .tile = f->p.tile[index]};
     int64_t rows = pl_pad_lanes(f->p.tile_rows);
+    w.in = scratch;
     w.rows = w.tile.end - w.tile.begin;
     w.panels = pl_panel_count(w.rows);
     w.act = w.in + rows * f->a->hidden;

@@ -50,8 +50,9 @@ static size_t scratch_bytes(const backward *b)
 
 static work start(const backward *b, int64_t index, float *scratch)
 {
-    work w = {.b = b, .tile = b->p.tile[index], .dout = scratch};
+    work w = {.b = b, .tile = b->p.tile[index]};
     int64_t rows = pl_pad_lanes(b->p.tile_rows), hidden = b->a->hidden;
+    w.dout = scratch;
     w.rows = w.tile.end - w.tile.begin;
     w.panels = pl_panel_count(w.rows);
     w.dpair = w.dout + rows * hidden;
@@ -242,7 +243,7 @@ static void note(pl_device *device, pl_stream stream, const pl_experts_inputs_ar
     };
     PL_ISA(pl_cpu_touch_expert_rows)(&a->rows, true, touches + 8);
     pl_device_note(device, stream, "experts_inputs",
-                   2 * (a->din ? 3 : 1) * rows * a->hidden * a->width, touches,
+                   INT64_C(2) * (a->din ? 3 : 1) * rows * a->hidden * a->width, touches,
                    PL_EXPERT_TOUCHES + 8);
 }
 

@@ -47,8 +47,9 @@ static size_t scratch_bytes(const backward *b)
 
 static work start(const backward *b, int64_t index, float *scratch)
 {
-    work w = {.b = b, .expert = index / b->tasks, .in = scratch};
+    work w = {.b = b, .expert = index / b->tasks};
     int64_t rows = sum_rows(b), wide = rows * pl_pad_lanes(b->a->hidden);
+    w.in = scratch;
     w.first = index % b->tasks * TASK_WIDTH;
     w.end = b->a->width - w.first < TASK_WIDTH ? b->a->width : w.first + TASK_WIDTH;
     w.dout = w.in + wide;
@@ -77,7 +78,6 @@ static void outward(const work *w, const float *dact, float *to, bool add, int64
     int64_t hidden = w->b->a->hidden;
     pl_small_product product = {.a = dact,
                                 .b = w->in + pl_panel_offset(column, w->rows),
-                                .c = to + column.begin,
                                 .a_row = pl_rows_of(&w->b->p, w->expert),
                                 .a_step = 1,
                                 .b_row = column.stride,
@@ -86,6 +86,7 @@ static void outward(const work *w, const float *dact, float *to, bool add, int64
                                 .n = column.count,
                                 .k = w->rows,
                                 .add = add || w->at > w->b->p.begin[w->expert]};
+    product.c = to + column.begin;
     pl_fetch_rows(product.c, count, hidden, column.count);
     pl_product_small(&product);
 }

@@ -78,7 +78,8 @@ static void gather_block(void *context, int64_t index, void *scratch)
 
 static pl_status run_gather(pl_device *device, const pl_row_sum *first, float *to, int64_t tokens)
 {
-    gather g = {*first, to, pl_token_blocks_make(tokens, 1)};
+    gather g = {.first = *first, .blocks = pl_token_blocks_make(tokens, 1)};
+    g.to = to;
     return pl_pool_run(pl_cpu_pool(device), g.blocks.count, 0, gather_block, &g);
 }
 
