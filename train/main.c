@@ -1,11 +1,13 @@
 /* pleat-train: the commands by name, and what every one of them ends in. */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "common/json.h"
+#include "kernels/cpu/blas.h"
 #include "train/command.h"
 #include "train/console.h"
 
@@ -150,8 +152,18 @@ static pl_status run(int count, char **arguments)
     return refuse_command(name);
 }
 
+/* OpenBLAS chooses its kernels when it is loaded, and those of a processor from before AVX where it
+ * does not know the one it is on: some times slower. Begin again with a better choice. */
+static void choose_products(char **arguments)
+{
+    const char *core = pl_cpu_blas_better_core();
+    if (!core || setenv("OPENBLAS_CORETYPE", core, 0) != 0) return;
+    execv("/proc/self/exe", arguments); /* or go on with what there is */
+}
+
 int main(int count, char **arguments)
 {
+    choose_products(arguments);
     pl_json_check_memory();
     signal(SIGPIPE, SIG_IGN); /* a reader that left is a failed write, in words */
     signal(SIGXFSZ, SIG_IGN); /* so is a file that is too long */

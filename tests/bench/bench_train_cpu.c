@@ -3,6 +3,9 @@
  * every program: 6 x active parameters without the embedding a token, and attention uncut by the
  * mask; 28.25 GFLOP for 4 x 256 tokens. Exit status 1 when a ratio is below its limit.
  *
+ * Where OpenBLAS does not know the processor, both sides get the kernels that pleat-train would
+ * choose (kernels/cpu/blas.h); OPENBLAS_CORETYPE overrides that.
+ *
  * bench_train_cpu [profile]: with the word, one worker trains for some seconds and nothing else,
  * for perf.
  */
@@ -13,8 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/initial_values.h"
+#include "kernels/cpu/blas.h"
 #include "kernels/cpu/cpu.h"
 #include "train/executor.h"
 
@@ -258,6 +263,8 @@ int main(int count, char **words)
         {"1 rank, 2 workers, 4 x 256", "single:world=1", 4, 2, 28.25, 0.68},
         {"8 thread ranks legacy ep 4, 2 workers, 8 x 256", "legacy:world=8,ep=4", 1, 2, 56.5, 0.5},
     };
+    const char *core = pl_cpu_blas_better_core();
+    if (core && setenv("OPENBLAS_CORETYPE", core, 0) == 0) execv("/proc/self/exe", words);
     bool good = true, profiling = count > 1 && strcmp(words[1], "profile") == 0;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
         bench b;
