@@ -92,10 +92,11 @@ void pl_emit_attention(pl_builder *builder, int32_t layer, int32_t micro_batch, 
     pl_builder_close(builder);
 }
 
-static int64_t mlp_flops(pl_builder *builder, int64_t times)
+/* PRODUCTS of the three matrices with all tokens. */
+static int64_t mlp_flops(pl_builder *builder, int64_t products)
 {
     const pl_model *model = builder->facts->model;
-    return pl_builder_product(builder, 6 * times * builder->facts->tokens, model->hidden_size,
+    return pl_builder_product(builder, 2 * products * builder->facts->tokens, model->hidden_size,
                               model->intermediate_size, 1);
 }
 
@@ -106,7 +107,7 @@ static void emit_mlp_backward(pl_builder *builder, int32_t layer, int32_t micro_
     bool weights = pl_part_trained(&builder->facts->parts.part[part], PL_MODULE_SECOND);
     pl_entry *entry = open_module(builder, PL_OP_MLP, part, micro_batch,
                                   backward_pass(facts->attention_backward, weights));
-    entry->flops = mlp_flops(builder, facts->attention_backward + weights);
+    entry->flops = mlp_flops(builder, INT64_C(3) * (facts->attention_backward + weights));
     pl_builder_read_part(builder, part);
     pl_builder_read_last(builder, buffer(builder, PL_BUF_ATTENDED, layer, micro_batch), true);
     pl_builder_read_last(builder, buffer(builder, PL_BUF_SAVE_MLP, layer, micro_batch), true);
@@ -127,7 +128,8 @@ void pl_emit_dense_mlp(pl_builder *builder, int32_t layer, int32_t micro_batch, 
     }
     bool saves = facts->backward && (pass == PL_PASS_RECOMPUTE || !facts->recompute);
     pl_entry *entry = open_module(builder, PL_OP_MLP, part, micro_batch, pass);
-    entry->flops = mlp_flops(builder, 1);
+    /* Recompute needs no results: it stops before the last matrix. */
+    entry->flops = mlp_flops(builder, pass == PL_PASS_RECOMPUTE ? 2 : 3);
     pl_builder_read_part(builder, part);
     pl_builder_read_last(builder, buffer(builder, PL_BUF_ATTENDED, layer, micro_batch), !saves);
     if (pass == PL_PASS_FORWARD)

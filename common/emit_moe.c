@@ -93,15 +93,16 @@ static void emit_route(const moe *m)
 {
     pl_builder *builder = m->builder;
     bool forward = m->pass == PL_PASS_FORWARD;
+    bool saves = m->saves && m->layer_facts->feed_backward;
     pl_entry *entry = open_entry(m, PL_OP_ROUTE, m->pass, PL_STREAM_COMPUTE);
-    entry->flops = router_flops(m, 1);
+    entry->flops = router_flops(m, forward || saves); /* recompute makes scores to save them */
     pl_builder_read_part(builder, m->facts->parts.layer[m->layer]);
     read(m, PL_BUF_ATTENDED, !forward && !m->layer_facts->feed_backward);
     if (!forward) read(m, PL_BUF_ROUTE, false);
     begin(m, PL_BUF_NORMED);
     if (forward) begin(m, PL_BUF_ROUTE);
     if (forward && m->all_to_all && m->exchanges) begin(m, PL_BUF_COUNTS);
-    if (m->saves && m->layer_facts->feed_backward) begin(m, PL_BUF_SAVE_ROUTE);
+    if (saves) begin(m, PL_BUF_SAVE_ROUTE);
     if (forward && m->facts->balance) {
         pl_builder_add_into(builder, pl_builder_buffer(builder, PL_BUF_BALANCE, 0, -1));
         pl_builder_add_into(builder, pl_builder_buffer(builder, PL_BUF_BALANCE_SCORES, 0, -1));
@@ -213,7 +214,7 @@ static void emit_experts(const moe *m)
     bool input_stays = m->saves && m->trained;
     if (rows_in(m) == PL_BUF_NORMED) input_stays |= m->saves && m->layer_facts->feed_backward;
     pl_entry *entry = open_entry(m, PL_OP_EXPERTS, m->pass, PL_STREAM_COMPUTE);
-    set_expert_flops(m, entry, 3);
+    set_expert_flops(m, entry, makes_results(m) ? 3 : 2);
     pl_builder_read_part(m->builder, m->facts->parts.experts[m->layer]);
     read(m, rows_in(m), !input_stays);
     read(m, routes(m), routes(m) == PL_BUF_ROUTES_IN && !m->layer_facts->backward);

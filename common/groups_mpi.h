@@ -38,6 +38,10 @@ bool pl_group_mpi_is_launched(void);
  * PL_NO_MEMORY; PL_PEER_FAILED for what MPI refuses. */
 pl_status pl_group_mpi_open(pl_process_group **out, double timeout_seconds);
 
+/* Bound the waits that this rank begins from now on, of all its groups, by another time limit
+ * (above 0, at most 1e9 s): for what a run file says, which is read after the ranks have met. */
+void pl_group_mpi_set_timeout(pl_process_group *world, double timeout_seconds);
+
 /* End well: wait, within the time limit, until all ranks have come here, close WORLD (all other
  * handles are closed), and end MPI if pl_group_mpi_open started it. Collective; not for after a
  * failure. Errors: as for a barrier of WORLD; WORLD is closed then too, MPI is not ended. */

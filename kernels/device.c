@@ -13,3 +13,20 @@ void pl_device_note(pl_device *device, pl_stream stream, const char *what, int64
     }
     device->log->record(device->log->context, &record);
 }
+
+static void add_missing(pl_text *names, int *missing, bool there, const char *name)
+{
+    if (there) return;
+    pl_text_add(names, "%s%s", *missing > 0 ? ", " : "", name);
+    ++*missing;
+}
+
+int pl_backend_lacks(const pl_backend *backend, pl_text *names)
+{
+    int missing = 0;
+#define ADD_MISSING(name, arguments)                                                               \
+    add_missing(names, &missing, backend->operations->name != NULL, #name);
+    PL_DEVICE_OPERATIONS(ADD_MISSING)
+#undef ADD_MISSING
+    return missing;
+}

@@ -32,6 +32,7 @@
 #include "common/dtype.h"
 #include "common/entry.h"
 #include "common/status.h"
+#include "common/text.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -408,7 +409,7 @@ typedef struct pl_update_arguments {
 
 /* --- tables --- */
 
-/* Operations. A backend that lacks one leaves NULL; pl_device_has asks. */
+/* Operations. A backend that lacks one leaves NULL; pl_backend_lacks names them. */
 #define PL_DEVICE_OPERATIONS(X)                                                                    \
     X(cast, pl_cast_arguments)                                                                     \
     X(sum, pl_sum_arguments)                                                                       \
@@ -500,11 +501,17 @@ typedef struct pl_backend_functions {
 
 struct pl_backend {
     const pl_backend_functions *functions;
+    const pl_operations *operations; /* those of its devices */
 };
 
-/* A plugin exports this function under the name PL_PLUGIN_ENTRY. INTERFACE is PL_DEVICE_INTERFACE
- * of the caller; a plugin of another one refuses in words. Errors: PL_UNSUPPORTED when no device
- * can be used, saying why (no driver, driver too old, no device). */
+/* Add the names of the operations that BACKEND lacks to NAMES, separated by ", ". Returns how many
+ * these are. */
+int pl_backend_lacks(const pl_backend *backend, pl_text *names);
+
+/* A plugin exports this function under the name PL_PLUGIN_ENTRY (kernels/plugin.h opens it).
+ * INTERFACE is PL_DEVICE_INTERFACE of the caller; a plugin of another one refuses in words.
+ * Errors: PL_UNSUPPORTED when no device can be used, saying why (no driver, driver too old, no
+ * device). */
 enum { PL_DEVICE_INTERFACE = 1 };
 #define PL_PLUGIN_ENTRY "pl_plugin_open_backend"
 typedef pl_status (*pl_plugin_open_function)(pl_backend **out, int32_t interface);

@@ -255,15 +255,39 @@ static int64_t attention_flops(const numbers *n, const pl_entry_name *name)
     return projections * shares(name) + products * (back ? 4 : 2);
 }
 
+static int64_t mlp_flops(const numbers *n, const pl_entry_name *name)
+{
+    /* recompute makes no results, so it leaves the last of three matrices out */
+    int64_t matrices = name->pass == PL_PASS_RECOMPUTE ? 2 : 3 * shares(name);
+    return 2 * n->tokens * n->hidden * n->dense_wide * matrices;
+}
+
+/* Whether the router of LAYER, or anything before it, trains. */
+static bool router_trains(const pl_sim_world *world, int32_t layer)
+{
+    return world->parts.first_trained <= 3 * layer + 2;
+}
+
+/* Recompute makes scores for the router's backward pass alone. */
+static int64_t route_flops(const pl_sim_world *world, const numbers *n, const pl_entry_name *name)
+{
+    if (name->pass == PL_PASS_RECOMPUTE && !router_trains(world, name->layer)) return 0;
+    return 2 * n->tokens * n->hidden * n->experts * shares(name);
+}
+
+/* Three matrices. Backward without a gradient of the input needs the last one's alone; recompute
+ * leaves that one out but where the gradient of the weights needs the results. */
 static int64_t expert_flops(const pl_sim_world *world, const numbers *n, const pl_entry_name *name,
                             bool *per_row)
 {
-    bool only_weights =
-        name->pass == PL_PASS_BACKWARD_INPUTS && world->parts.first_trained > 3 * name->layer + 2;
-    int64_t rows = n->owners > 1 ? 1 : n->tokens * n->top_k;
+    bool trains = router_trains(world, name->layer);
+    bool weighted_there =
+        world->plan->settings.policy.dispatch == PL_DISPATCH_ALL_GATHER; /* by the owner */
+    int64_t rows = n->owners > 1 ? 1 : n->tokens * n->top_k, matrices = 3;
+    if (name->pass == PL_PASS_BACKWARD_INPUTS && !trains) matrices = 1;
+    if (name->pass == PL_PASS_RECOMPUTE && (weighted_there || !trains)) matrices = 2;
     *per_row = n->owners > 1;
-    /* three matrices; where no gradient of the input is wanted, the last one's alone */
-    return 2 * rows * n->hidden * n->wide * (only_weights ? 1 : 3);
+    return 2 * rows * n->hidden * n->wide * matrices;
 }
 
 /* Logits, and in a step the gradients of the head and of its input. */
@@ -282,8 +306,8 @@ int64_t pl_expect_flops(const pl_sim_world *world, pl_program program, const pl_
     *per_row = false;
     switch ((pl_operation)name->operation) {
     case PL_OP_ATTENTION: return attention_flops(&n, name);
-    case PL_OP_MLP: return 2 * n.tokens * n.hidden * n.dense_wide * 3 * shares(name);
-    case PL_OP_ROUTE: return 2 * n.tokens * n.hidden * n.experts * shares(name);
+    case PL_OP_MLP: return mlp_flops(&n, name);
+    case PL_OP_ROUTE: return route_flops(world, &n, name);
     case PL_OP_EXPERTS: return expert_flops(world, &n, name, per_row);
     case PL_OP_LOSS: return loss_flops(world, &n, program == PL_PROGRAM_STEP);
     case PL_OP_LOGITS: return 2 * n.hidden * n.vocabulary; /* one position */

@@ -133,10 +133,10 @@ static void announce(job *j)
     pl_console_say(console, "%s training tokens; by their frequency alone the loss is %.4f",
                    pl_format_thousands(tokens, pl_tokens_count(pl_samples_tokens(setup->train))),
                    setup->entropy);
-    if (*pl_tokens_notes(pl_samples_tokens(setup->train)))
-        pl_console_say(console, "%s", pl_tokens_notes(pl_samples_tokens(setup->train)));
-    if (setup->weights && *pl_weights_notes(setup->weights))
-        pl_console_say(console, "%s", pl_weights_notes(setup->weights));
+    pl_console_show(console, pl_tokens_notes(pl_samples_tokens(setup->train)));
+    if (setup->validate)
+        pl_console_show(console, pl_tokens_notes(pl_samples_tokens(setup->validate)));
+    if (setup->weights) pl_console_show(console, pl_weights_notes(setup->weights));
 }
 
 /* What is left to do on the process of rank 0 once all have trained. */

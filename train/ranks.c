@@ -25,6 +25,11 @@ static pl_status open_job(pl_process_group **out, double timeout)
     return pl_group_mpi_open(out, timeout);
 }
 
+static void limit_job(pl_process_group *job, double timeout)
+{
+    pl_group_mpi_set_timeout(job, timeout);
+}
+
 static pl_status finish_job(pl_process_group *job) { return pl_group_mpi_finish(job); }
 
 static void end_job(pl_process_group *job, int code)
@@ -54,6 +59,12 @@ static pl_status open_job(pl_process_group **out, double timeout)
                    "this process was started as one of several, but this build has no MPI: without "
                    "mpirun ranks are threads of one process; for MPI install libopenmpi-dev and "
                    "build again");
+}
+
+static void limit_job(pl_process_group *job, double timeout)
+{
+    (void)job;
+    (void)timeout;
 }
 
 static pl_status finish_job(pl_process_group *job)
@@ -151,6 +162,7 @@ pl_status pl_ranks_make_world(pl_ranks *ranks, int64_t world, double timeout,
     } else {
         PL_TRY(pl_allocate(&ranks->groups, 1, sizeof *ranks->groups, "the rank's group"));
         ranks->groups[0] = ranks->job;
+        limit_job(ranks->job, timeout);
     }
     ranks->world = world;
     ranks->count = alone ? world : 1;

@@ -41,9 +41,9 @@ pl_status pl_ranks_agree(pl_ranks *ranks, pl_status status);
 /* Whether NUMBER is the same on all processes; else PL_BAD_INPUT with WORDS, on all of them. */
 pl_status pl_ranks_compare(pl_ranks *ranks, uint64_t number, const char *words);
 
-/* Make WORLD ranks, and let their waits look at INTERRUPTED (NULL: they do not). Errors:
- * PL_BAD_INPUT when several processes were started and WORLD is another number, naming both;
- * PL_NO_MEMORY. */
+/* Make WORLD ranks, whose waits end after TIMEOUT seconds, and let them look at INTERRUPTED (NULL:
+ * they do not). Errors: PL_BAD_INPUT when several processes were started and WORLD is another
+ * number, naming both; PL_NO_MEMORY. */
 pl_status pl_ranks_make_world(pl_ranks *ranks, int64_t world, double timeout,
                               const volatile sig_atomic_t *interrupted);
 

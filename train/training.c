@@ -213,24 +213,28 @@ static pl_status run_step(rank_state *state)
     return PL_OK;
 }
 
-/* The mean loss of the first evaluate.windows windows of the validation data, or of all. */
+/* The mean loss of the first evaluate.windows windows of the validation data, or of all. A signal
+ * stops it. */
 static pl_status evaluate(rank_state *state)
 {
     const pl_setup *setup = state->setup;
     pl_evaluation_record record = {.step = state->step};
     double began = pl_now(), sum = 0;
     int64_t wanted = setup->run.evaluate.windows, there = pl_samples_count(setup->validate);
-    const pl_program_input input = make_input(state, 0);
     record.windows = wanted < there ? wanted : there;
     state->held_out = true;
     for (state->window = 0; state->window < record.windows; state->window += windows_of(setup, 1)) {
+        const pl_program_input input = make_input(state, 0);
         pl_program_result result;
         PL_TRY(pl_executor_run(state->executor, PL_PROGRAM_EVALUATE, &input, &result));
         sum += result.loss_sum;
         record.tokens += result.tokens;
+        if (!result.flags[0]) continue;
+        state->stopped_by = signal_name(state); /* a part of the windows is no evaluation */
+        break;
     }
     state->held_out = false;
-    if (!records(state)) return PL_OK;
+    if (!records(state) || state->stopped_by) return PL_OK;
     record.loss = record.tokens > 0 ? sum / (double)record.tokens : 0;
     record.seconds = pl_now() - began;
     return pl_recorder_evaluation(&state->training->recorder, &record);

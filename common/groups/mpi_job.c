@@ -24,9 +24,19 @@ bool pl_group_mpi_is_launched(void)
     return false;
 }
 
+static pl_mpi_domain *domain_of(pl_process_group *world)
+{
+    return (pl_mpi_domain *)((pl_group_handle *)world)->shared->domain;
+}
+
+void pl_group_mpi_set_timeout(pl_process_group *world, double timeout_seconds)
+{
+    domain_of(world)->timeout_seconds = timeout_seconds;
+}
+
 void pl_group_mpi_set_message_bytes(pl_process_group *world, int64_t largest, int64_t with_call)
 {
-    pl_mpi_domain *domain = (pl_mpi_domain *)((pl_group_handle *)world)->shared->domain;
+    pl_mpi_domain *domain = domain_of(world);
     domain->largest = largest;
     domain->with_call = with_call;
 }

@@ -201,7 +201,7 @@ static pl_status open_device(pl_backend *backend, pl_device **out, int64_t rank,
         return status;
     }
     device->head.functions = &device_functions;
-    device->head.operations = owner->operations;
+    device->head.operations = backend->operations;
     device->head.backend = backend;
     device->head.rank = rank;
     device->head.entry = pl_entry_name_make(PL_OP_CONTROL, PL_SUBJECT_FLAGS);
@@ -244,7 +244,7 @@ pl_status pl_backend_cpu_open(pl_backend **out, int workers)
         return status;
     }
     backend->head.functions = &backend_functions;
-    backend->operations = isas[isa].operations();
+    backend->head.operations = isas[isa].operations();
     (void)snprintf(backend->description, sizeof backend->description, "%s, %s, %d worker%s",
                    isas[isa].title, pl_cpu_blas_describe(library, sizeof library), workers,
                    workers == 1 ? "" : "s");

@@ -36,7 +36,6 @@ bool pl_cpu_isa_usable(pl_cpu_isa isa);
 typedef struct pl_cpu_backend {
     pl_backend head;
     pl_pool *pool;
-    const pl_operations *operations;
     char description[160];
 } pl_cpu_backend;
 

@@ -59,6 +59,7 @@ static pl_status load_batch(void *context, const pl_shape *shape, int64_t data_i
     const member *m = context;
     const trial *t = m->all->t;
     int64_t tokens = shape->micro_batch * shape->sequence;
+    if (t->before_load) PL_TRY(t->before_load(t->rank_context, m->rank, m->step));
     for (int64_t i = 0; i < shape->rounds * shape->intra_layer; ++i) {
         for (int64_t p = 0; p < shape->micro_batch; ++p) {
             int64_t number = (i * data_ranks + data_index) * shape->micro_batch + p;
@@ -155,9 +156,10 @@ static pl_status before_entry(void *context, pl_executor *executor, const pl_sec
     member *m = context;
     const trial *t = m->all->t;
     const pl_entry *entry = &section->entries[index];
-    if (section->program != PL_PROGRAM_STEP) return PL_OK;
-    if (t->watch) PL_TRY(t->watch(t->watch_context, m->rank, m->step, executor, section, index));
-    if (m->step != 0) return PL_OK;
+    bool step = section->program == PL_PROGRAM_STEP;
+    if (t->watch && (step || t->watch_start))
+        PL_TRY(t->watch(t->watch_context, m->rank, m->step, executor, section, index));
+    if (!step || m->step != 0) return PL_OK;
     if (entry->name.operation == PL_OP_SCALE)
         return collect(m, executor, section, PL_BUF_GRADIENT, PL_BUF_IGNORED_GRADIENT,
                        m->all->result->sum_gradient, m->all->seen[0]);
@@ -193,28 +195,35 @@ static pl_status run_steps(member *m, pl_executor *executor)
     return PL_OK;
 }
 
+static pl_status open_executor(member *m, pl_device **device, pl_executor **executor)
+{
+    const shared *all = m->all;
+    const trial *t = all->t;
+    pl_process_group *world = all->groups[m->rank];
+    PL_TRY(all->backend->functions->open_device(all->backend, device, m->rank, m->rank));
+    const pl_call_log *log = t->log ? t->log(t->log_context, m->rank) : NULL;
+    pl_process_group_set_log(world, log);
+    if (t->wrap_device) *device = t->wrap_device(t->wrap_context, m->rank, *device);
+    if (t->wrap_world) world = t->wrap_world(t->wrap_context, m->rank, world);
+    (*device)->log = log;
+    pl_executor_options options = {.plan = all->plan,
+                                   .world = world,
+                                   .device = *device,
+                                   .order = t->order,
+                                   .order_seed = t->order_seed + (uint64_t)m->rank};
+    options.outside.context = m;
+    options.outside.load_batch = load_batch;
+    options.outside.initial_values = initial_values;
+    options.outside.before_entry = before_entry;
+    return pl_executor_open(executor, &options);
+}
+
 static pl_status run_member(member *m)
 {
-    shared *all = m->all;
+    const shared *all = m->all;
     pl_device *device = NULL;
     pl_executor *executor = NULL;
-    pl_status status =
-        all->backend->functions->open_device(all->backend, &device, m->rank, m->rank);
-    if (status == PL_OK) {
-        const pl_call_log *log = all->t->log ? all->t->log(all->t->log_context, m->rank) : NULL;
-        device->log = log;
-        pl_process_group_set_log(all->groups[m->rank], log);
-        pl_executor_options options = {.plan = all->plan,
-                                       .world = all->groups[m->rank],
-                                       .device = device,
-                                       .order = all->t->order,
-                                       .order_seed = all->t->order_seed + (uint64_t)m->rank};
-        options.outside.context = m;
-        options.outside.load_batch = load_batch;
-        options.outside.initial_values = initial_values;
-        options.outside.before_entry = before_entry;
-        status = pl_executor_open(&executor, &options);
-    }
+    pl_status status = open_executor(m, &device, &executor);
     if (status == PL_OK) status = run_steps(m, executor);
     if (status != PL_OK) {
         snprintf(m->words, sizeof m->words, "%s", pl_error_text());
@@ -222,6 +231,7 @@ static pl_status run_member(member *m)
     }
     pl_executor_close(executor);
     if (device) device->functions->close(device);
+    if (all->t->ended) all->t->ended(all->t->rank_context, m->rank, status, m->words);
     return status;
 }
 

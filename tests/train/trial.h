@@ -41,6 +41,17 @@ typedef struct trial {
     void *watch_context;
     const pl_call_log *(*log)(void *context, int64_t rank); /* of device and groups; NULL: none */
     void *log_context;
+    bool watch_start; /* watch is called before each entry of the start program too */
+    /* What the executor of RANK gets instead of its device, or the world's group; NULL: these.
+     * Closing the device closes the one it stands for; the group is not closed. */
+    pl_device *(*wrap_device)(void *context, int64_t rank, pl_device *device);
+    pl_process_group *(*wrap_world)(void *context, int64_t rank, pl_process_group *world);
+    void *wrap_context;
+    /* On the rank's thread: before it makes its samples; when nothing of it is left but its
+     * handle on the world's group. NULL: none. */
+    pl_status (*before_load)(void *context, int64_t rank, int64_t step);
+    void (*ended)(void *context, int64_t rank, pl_status status, const char *words);
+    void *rank_context; /* of these two */
 } trial;
 
 typedef struct trial_result {
