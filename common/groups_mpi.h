@@ -31,6 +31,10 @@ extern "C" {
  * at the environment only. */
 bool pl_group_mpi_is_launched(void);
 
+/* How many processes of the job are on this machine, as its launcher says in the environment; 1
+ * where it does not. */
+int64_t pl_group_mpi_local_count(void);
+
 /* The world's group of all processes of the job: start MPI unless it has been started, and store
  * this rank's handle in OUT. TIMEOUT_SECONDS bounds every wait: the time in which nothing of what
  * is waited for arrives. Collective. Errors: PL_BAD_INPUT for a time limit that is none;

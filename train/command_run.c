@@ -8,6 +8,7 @@
 #include "train/backends.h"
 #include "train/command.h"
 #include "train/final_sample.h"
+#include "train/memory_need.h"
 #include "train/training.h"
 
 enum { SET, OUTPUT, OVERWRITE, PLAN, ORDER, QUIET, JSON, OPTIONS };
@@ -109,7 +110,10 @@ static pl_status look(job *j, const run_options *o, const pl_program_facts *prog
     const pl_run *run = &j->setup.run;
     PL_TRY(pl_ranks_make_world(&j->ranks, j->setup.layout.world, run->timeout, program->signal));
     pl_status status = pl_backends_open(&j->backend, run->backend, workers_of(j), &j->remark);
-    return status == PL_OK ? PL_OK : pl_run_blame(run, "backend", status);
+    if (status != PL_OK) return pl_run_blame(run, "backend", status);
+    if (strcmp(j->backend->functions->name, "cpu") != 0) return PL_OK;
+    return pl_memory_require(&j->setup.plan, j->ranks.process, j->ranks.count, j->ranks.neighbours,
+                             pl_memory_available());
 }
 
 static void announce(job *j)

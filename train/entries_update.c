@@ -76,9 +76,15 @@ pl_status pl_do_all_reduce(pl_work *work)
 
 /* --- gradients as sharded --- */
 
-/* Called for each tensor of a gradient buffer with its real elements. */
-typedef pl_status (*gradient_function)(pl_work *work, const pl_map_item *item, float *gradient,
-                                       int64_t count, void *context);
+/* The real elements of one tensor in a gradient buffer. */
+typedef struct gradient_tensor {
+    const pl_map_item *item;
+    float *values;
+    int64_t count;
+} gradient_tensor;
+
+typedef pl_status (*gradient_function)(pl_work *work, const gradient_tensor *gradient,
+                                       void *context);
 
 static pl_status each_gradient(pl_work *work, const pl_use *use, gradient_function function,
                                void *context)
@@ -94,20 +100,20 @@ static pl_status each_gradient(pl_work *work, const pl_use *use, gradient_functi
     for (int64_t i = part->first_tensor; i < part->first_tensor + part->tensor_count; ++i) {
         pl_map_place place;
         if (!pl_part_map_place(map, kind, i, &place) || place.begin == place.end) continue;
-        PL_TRY(function(work, &map->items[i], (float *)(void *)((char *)memory + place.offset),
-                        (place.end - place.begin) * place.cols, context));
+        const gradient_tensor gradient = {.item = &map->items[i],
+                                          .values = (void *)((char *)memory + place.offset),
+                                          .count = (place.end - place.begin) * place.cols};
+        PL_TRY(function(work, &gradient, context));
     }
     return PL_OK;
 }
 
-static pl_status scale_tensor(pl_work *work, const pl_map_item *item, float *gradient,
-                              int64_t count, void *context)
+static pl_status scale_tensor(pl_work *work, const gradient_tensor *gradient, void *context)
 {
     const pl_scale *scale = &work->entry->scale;
-    (void)item;
-    return PL_DO(work, scale, .x = gradient, .count = count, .numerator = scale->numerator,
-                 .denominator = scale->denominator, .tokens = scale->tokens,
-                 .token_count = context);
+    return PL_DO(work, scale, .x = gradient->values, .count = gradient->count,
+                 .numerator = scale->numerator, .denominator = scale->denominator,
+                 .tokens = scale->tokens, .token_count = context);
 }
 
 pl_status pl_do_scale(pl_work *work)
@@ -129,14 +135,13 @@ typedef struct square_sum {
     bool add;
 } square_sum;
 
-static pl_status square_tensor(pl_work *work, const pl_map_item *item, float *gradient,
-                               int64_t count, void *context)
+static pl_status square_tensor(pl_work *work, const gradient_tensor *gradient, void *context)
 {
     square_sum *sum = context;
     bool add = sum->add;
-    (void)item;
     sum->add = true;
-    return PL_DO(work, squares, .x = gradient, .count = count, .to = sum->to, .add = add);
+    return PL_DO(work, squares, .x = gradient->values, .count = gradient->count, .to = sum->to,
+                 .add = add);
 }
 
 /* Which of the three sums a gradient belongs to: dense, experts, ignored. */
@@ -205,18 +210,19 @@ static float *at(const pl_work *work, pl_buffer_kind kind, char *buffer, int64_t
 }
 
 /* Weight decay is for matrices (and the embedding), not for norms and biases. */
-static pl_status update_tensor(pl_work *work, const pl_map_item *item, float *gradient,
-                               int64_t count, void *context)
+static pl_status update_tensor(pl_work *work, const gradient_tensor *gradient, void *context)
 {
     const target *t = context;
     const pl_program_input *input = &work->executor->input;
-    int64_t tensor = item - work->executor->map.items;
+    int64_t tensor = gradient->item - work->executor->map.items;
     float *values = at(work, t->kind, t->values, tensor);
-    if (!values) return PL_FAIL(PL_INTERNAL, "no place for the update of %s", item->tensor->suffix);
+    if (!values)
+        return PL_FAIL(PL_INTERNAL, "no place for the update of %s",
+                       gradient->item->tensor->suffix);
     return PL_DO(work, update, .p = values, .m = at(work, t->m_kind, t->m, tensor),
-                 .v = at(work, t->v_kind, t->v, tensor), .g = gradient, .count = count,
-                 .lr = input->learning_rate,
-                 .decay = item->tensor->dimensions >= 2 ? input->weight_decay : 0,
+                 .v = at(work, t->v_kind, t->v, tensor), .g = gradient->values,
+                 .count = gradient->count, .lr = input->learning_rate,
+                 .decay = gradient->item->tensor->dimensions >= 2 ? input->weight_decay : 0,
                  .beta1 = input->beta1, .beta2 = input->beta2, .epsilon = input->epsilon,
                  .t = input->update, .clip = t->clip, .token_count = t->token_count);
 }

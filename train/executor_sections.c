@@ -53,7 +53,7 @@ static pl_status open_section(pl_executor *executor, const pl_section *section)
     pl_section_state *state = &executor->program[section->program];
     size_t buffers = section->buffer_count, entries = section->entry_count;
     state->section = section;
-    PL_TRY(pl_allocate(&state->live, buffers, sizeof *state->live, "buffers of a program"));
+    PL_TRY(pl_allocate(&state->live, buffers, sizeof(pl_live *), "buffers of a program"));
     PL_TRY(pl_allocate(&state->own, buffers, sizeof *state->own, "buffers of a program"));
     PL_TRY(pl_allocate(&state->rows_of, buffers, sizeof *state->rows_of, "buffers of a program"));
     PL_TRY(pl_allocate(&state->entry, entries, sizeof *state->entry, "entries of a program"));

@@ -149,9 +149,9 @@ void pl_order_abandon(pl_executor *executor);
 
 /* --- executor_buffers.c --- */
 
-/* Begin buffer BUFFER for entry INDEX; let it go. */
-pl_status pl_buffer_begin(pl_executor *executor, int32_t index, uint32_t buffer);
-pl_status pl_buffer_end(pl_executor *executor, int32_t index, uint32_t buffer);
+/* Begin buffer NUMBER for entry INDEX; let it go. */
+pl_status pl_buffer_begin(pl_executor *executor, int32_t index, uint32_t number);
+pl_status pl_buffer_end(pl_executor *executor, int32_t index, uint32_t number);
 
 /* Free BINDING; NULL is allowed. */
 void pl_binding_free(pl_binding *binding);

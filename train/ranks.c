@@ -20,6 +20,8 @@ static const double grace = 30;
 
 static bool is_launched(void) { return pl_group_mpi_is_launched(); }
 
+static int64_t count_neighbours(void) { return pl_group_mpi_local_count(); }
+
 static pl_status open_job(pl_process_group **out, double timeout)
 {
     return pl_group_mpi_open(out, timeout);
@@ -50,6 +52,8 @@ static bool is_launched(void)
     }
     return false;
 }
+
+static int64_t count_neighbours(void) { return 1; }
 
 static pl_status open_job(pl_process_group **out, double timeout)
 {
@@ -83,17 +87,18 @@ static void end_job(pl_process_group *job, int code)
 
 pl_status pl_ranks_open(pl_ranks *out, double timeout)
 {
-    pl_ranks ranks = {0};
+    pl_ranks ranks = {.neighbours = 1};
     if (is_launched()) {
         PL_TRY(open_job(&ranks.job, timeout));
         ranks.process = ranks.job->rank;
+        ranks.neighbours = count_neighbours();
     }
     *out = ranks;
     return PL_OK;
 }
 
 /* The largest of COUNT numbers over all processes. */
-static pl_status largest(pl_ranks *ranks, const int64_t *numbers, int64_t *out, int64_t count)
+static pl_status largest(const pl_ranks *ranks, const int64_t *numbers, void *out, int64_t count)
 {
     pl_entry_name name = pl_entry_name_make(PL_OP_CONTROL, PL_SUBJECT_FLAGS);
     const pl_call call = {.collective = PL_ALL_REDUCE,
@@ -137,7 +142,8 @@ pl_status pl_ranks_compare(pl_ranks *ranks, uint64_t number, const char *words)
 
 static pl_status make_groups(pl_ranks *ranks, int64_t world, double timeout)
 {
-    PL_TRY(pl_allocate(&ranks->groups, (size_t)world, sizeof *ranks->groups, "the ranks' groups"));
+    PL_TRY(pl_allocate(&ranks->groups, (size_t)world, sizeof(pl_process_group *),
+                       "the ranks' groups"));
     if (world == 1) return pl_group_self_open(&ranks->groups[0]);
     return pl_group_threads_open(ranks->groups, world, timeout);
 }
@@ -160,7 +166,7 @@ pl_status pl_ranks_make_world(pl_ranks *ranks, int64_t world, double timeout,
             return status;
         }
     } else {
-        PL_TRY(pl_allocate(&ranks->groups, 1, sizeof *ranks->groups, "the rank's group"));
+        PL_TRY(pl_allocate(&ranks->groups, 1, sizeof(pl_process_group *), "the rank's group"));
         ranks->groups[0] = ranks->job;
         limit_job(ranks->job, timeout);
     }

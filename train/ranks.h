@@ -19,6 +19,7 @@ extern "C" {
 typedef struct pl_ranks {
     pl_process_group *job;     /* owned: the processes of an MPI job; NULL: this one alone */
     int64_t process;           /* number of this process in the job, from 0 */
+    int64_t neighbours;        /* processes of the job on this machine, this one included */
     int64_t world;             /* 0 until it is made */
     int64_t count;             /* ranks of this process: process .. process + count - 1 */
     pl_process_group **groups; /* [count], owned (not the job's): the world's group of each */

@@ -207,11 +207,11 @@ pl_status pl_run_log_evaluation(pl_text *text, const pl_evaluation_record *recor
     return finish(&l, text);
 }
 
-pl_status pl_run_log_note(pl_text *text, int64_t step, const char *note)
+pl_status pl_run_log_note(pl_text *text, int64_t step, const char *words)
 {
     line l = new_line("note");
     put_integer(&l, "step", step);
-    put_words(&l, "words", note);
+    put_words(&l, "words", words);
     return finish(&l, text);
 }
 

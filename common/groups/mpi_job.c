@@ -7,6 +7,7 @@
 #include "common/groups/mpi_domain.h"
 #include "common/groups_mpi.h"
 #include "common/memory.h"
+#include "common/text.h"
 
 /* The largest message of data: a wait that sees many arrive does not fall asleep between two. And
  * how much travels with a call: little enough for Open MPI to send it off at once. */
@@ -22,6 +23,17 @@ bool pl_group_mpi_is_launched(void)
     for (size_t i = 0; i < sizeof variables / sizeof *variables; ++i)
         if (getenv(variables[i])) return true;
     return false;
+}
+
+int64_t pl_group_mpi_local_count(void)
+{
+    static const char *const variables[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; ++i) {
+        const char *value = getenv(variables[i]);
+        int64_t count = 0;
+        if (value && pl_parse_integer(&count, value) && count > 0) return count;
+    }
+    return 1;
 }
 
 static pl_mpi_domain *domain_of(pl_process_group *world)

@@ -8,6 +8,7 @@
 #include "common/memory.h"
 #include "tests/train/memory_walk.h"
 #include "tests/train/small_trials.h"
+#include "train/memory_need.h"
 
 enum { RANKS_MOST = 8 };
 
@@ -358,12 +359,52 @@ static void unsharded_accumulation_holds_whole_gradients(void **state)
     close_run(b);
 }
 
+/* The plan walked in its order, R at its mean, against what was held: ranks without exchanges of
+ * uneven R agree to the byte but for what collectives hold longer. */
+static void the_need_of_a_plan_is_near_what_is_held(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CASES; ++i) {
+        memory_run *run = run_case(&cases[i]);
+        double need = 0, held_most = 0;
+        for (int64_t r = 0; r < run->plan.layout.world; ++r) {
+            need += (double)pl_memory_need(&run->plan, r);
+            held_most += (double)(run->end[r].peak_total + run->end[r].peak[PL_BUFFER_HOST]);
+        }
+        if (need < 0.85 * held_most || need > 1.05 * held_most)
+            fail_msg("%s: need %.0f bytes, held %.0f", cases[i].layout, need, held_most);
+        close_run(run);
+    }
+}
+
+static void more_than_there_is_is_refused(void **state)
+{
+    (void)state;
+    memory_run *run = open_run(&cases[0]);
+    const pl_plan *plan = &run->plan;
+    int64_t world = plan->layout.world, need = 0;
+    for (int64_t r = 0; r < world; ++r) need += pl_memory_need(plan, r);
+    assert_true(need > 0);
+    assert_ok(pl_memory_require(plan, 0, world, 1, need));
+    assert_ok(pl_memory_require(plan, 0, world, 1, -1));
+    assert_fails(PL_BAD_INPUT, pl_memory_require(plan, 0, world, 1, need - 1),
+                 "the ranks on this machine need at least");
+    int64_t one = pl_memory_need(plan, 0);
+    assert_ok(pl_memory_require(plan, 0, 1, 3, 3 * one));
+    assert_fails(PL_BAD_INPUT, pl_memory_require(plan, 0, 1, 3, 3 * one - 1), "available");
+    assert_fails(PL_BAD_INPUT, pl_memory_require(plan, 0, 1, INT64_MAX, INT64_MAX - 1), "PiB");
+    assert_true(pl_memory_available() != 0);
+    close_run(run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resident_bytes_are_what_placement_says),
         cmocka_unit_test(peaks_are_those_of_a_walk_over_the_plan),
         cmocka_unit_test(unsharded_accumulation_holds_whole_gradients),
+        cmocka_unit_test(the_need_of_a_plan_is_near_what_is_held),
+        cmocka_unit_test(more_than_there_is_is_refused),
     };
     return cmocka_run_group_tests_name("train/memory", tests, NULL, NULL);
 }
