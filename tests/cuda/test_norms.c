@@ -90,12 +90,13 @@ static void rows_are_normed(void **state)
     for (int i = 0; i < CASES; ++i) cuda_everywhere(forward_case, &cases[i]);
 }
 
-/* More rows than a grid has blocks. */
+/* More rows than a grid has blocks, of one and of two warps: a block uses its shared sums again. */
 static void many_rows(cuda_test *t, const void *context)
 {
     (void)context;
-    static const norm_case s = {2048 + 77, 3};
-    forward(t, &s, PL_FP32);
+    static const norm_case narrow = {2048 + 77, 3}, wide = {2048 + 77, 40};
+    forward(t, &narrow, PL_FP32);
+    forward(t, &wide, PL_FP32);
 }
 
 static void blocks_go_on_where_there_are_more_rows(void **state)

@@ -91,6 +91,7 @@ static void long_array(cuda_test *t, const void *context)
     (void)context;
     enum { COUNT = 2048 * 256 + 300 };
     forward(t, PL_BF16, COUNT);
+    backward(t, PL_FP32, COUNT);
 }
 
 static void threads_go_on_where_there_are_more_elements(void **state)

@@ -15,7 +15,8 @@ extern "C" {
 bool cuda_on_cpu_reset(void);
 
 /* Order of blocks, and of the threads between barriers: 0 as numbered (default), 1 backwards, else
- * shuffled, anew after each barrier. */
+ * shuffled, anew after each barrier. With an even SEED a warp runs ahead until it must wait for
+ * others, with an odd one all warps go from exchange to exchange together. */
 void cuda_on_cpu_schedule(uint64_t seed);
 
 /* Work is done when queued, not when waited for. */

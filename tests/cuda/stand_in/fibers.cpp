@@ -193,17 +193,24 @@ bool finish_exchange(size_t first, size_t count, const fiber &at)
     return true;
 }
 
+/* Let go on those of the warp from fiber FIRST on who waited for lanes that have come. False:
+ * nobody. */
+bool release_lanes(size_t first)
+{
+    bool moved = false;
+    size_t count = std::min<size_t>(LANES, now.fibers.size() - first);
+    for (size_t i = first; i < first + count; ++i)
+        if (now.fibers[i].doing == state::at_exchange)
+            moved |= finish_exchange(first, count, now.fibers[i]);
+    return moved;
+}
+
 /* Let go on whoever waited for others that have come. False: nobody. */
 bool release_waiters()
 {
     bool moved = false;
-    size_t count = now.fibers.size(), living = 0, at_barrier = 0;
-    for (size_t i = 0; i < count; ++i) {
-        size_t first = i / LANES * LANES;
-        const fiber &f = now.fibers[i];
-        if (f.doing == state::at_exchange)
-            moved |= finish_exchange(first, std::min<size_t>(LANES, count - first), f);
-    }
+    size_t living = 0, at_barrier = 0;
+    for (size_t first = 0; first < now.fibers.size(); first += LANES) moved |= release_lanes(first);
     for (const fiber &f : now.fibers) {
         living += f.doing != state::ended;
         at_barrier += f.doing == state::at_barrier;
@@ -280,14 +287,28 @@ void begin_block()
     }
 }
 
+void run_warp(size_t first)
+{
+    size_t end = std::min<size_t>(first + LANES, now.fibers.size());
+    do {
+        for (size_t i = first; i < end; ++i)
+            if (now.fibers[i].doing == state::ready) to_fiber(now.fibers[i]);
+    } while (release_lanes(first));
+}
+
 void run_block(uint3 block)
 {
     blockIdx = block;
     begin_block();
     std::vector<size_t> order = make_order(now.fibers.size());
+    bool ahead = now.schedule % 2 == 0; /* a warp runs until it must wait for other warps */
     do {
-        for (size_t i : order)
-            if (now.fibers[i].doing == state::ready) to_fiber(now.fibers[i]);
+        for (size_t i : order) {
+            size_t first = i / LANES * LANES;
+            if (now.fibers[i].doing != state::ready) continue;
+            to_fiber(now.fibers[i]);
+            if (ahead) run_warp(first);
+        }
         reorder(order);
     } while (release_waiters());
     report_stuck();
