@@ -14,17 +14,32 @@ enum { SHOWN = 60 };
 
 void pl_json_check_memory(void) { json_set_alloc_funcs(pl_library_allocate, pl_library_free); }
 
+/* Four times the longest string of TEXT: what jansson's one buffer for strings can take in all, as
+ * it doubles. (Any two quotes that follow each other are looked at, strings or not.) */
+static size_t string_reserve(const char *text, size_t length)
+{
+    size_t longest = 0, from = 0;
+    for (size_t i = 0; i <= length; ++i)
+        if (i == length || text[i] == '"') {
+            if (i - from > longest) longest = i - from;
+            from = i + 1;
+        }
+    return 4 * longest + 64;
+}
+
 pl_status pl_json_parse(struct json_t **out, const char *text, size_t length, const char *source)
 {
     json_error_t error;
+    if (pl_library_hold_reserve(string_reserve(text, length), "strings") != PL_OK)
+        return PL_FAIL(PL_NO_MEMORY, "%s: out of memory while reading JSON", source);
     pl_library_forget_failure();
     json_t *value = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
     bool lost = pl_library_failed();
     pl_library_forget_failure();
-    if (lost || (!value && json_error_code(&error) == json_error_out_of_memory)) {
-        json_decref(value);
-        return PL_FAIL(PL_NO_MEMORY, "%s: out of memory while reading JSON", source);
-    }
+    bool failed = lost || (!value && json_error_code(&error) == json_error_out_of_memory);
+    if (failed) json_decref(value);
+    pl_library_drop_reserve();
+    if (failed) return PL_FAIL(PL_NO_MEMORY, "%s: out of memory while reading JSON", source);
     if (!value)
         return PL_FAIL(PL_BAD_INPUT, "%s:%d:%d: not JSON: %s", source, error.line, error.column,
                        error.text);

@@ -7,6 +7,10 @@
 static _Thread_local int64_t fail_after = -1;
 static _Thread_local int failed;
 static _Thread_local int library_failed;
+static _Thread_local struct {
+    char *start;
+    size_t size, used;
+} reserve;
 
 void pl_allocation_fail_after(int64_t after)
 {
@@ -23,14 +27,42 @@ static int failure_is_due(void)
     return 1;
 }
 
+/* A piece of the reserve, or NULL. */
+static void *from_reserve(size_t bytes)
+{
+    if (!reserve.start || bytes == 0 || (bytes & (bytes - 1)) != 0) return NULL;
+    size_t room = bytes < sizeof(max_align_t) ? sizeof(max_align_t) : bytes;
+    if (room > reserve.size - reserve.used) return NULL;
+    reserve.used += room;
+    return reserve.start + reserve.used - room;
+}
+
 void *pl_library_allocate(size_t bytes)
 {
     void *pointer = failure_is_due() ? NULL : malloc(bytes ? bytes : 1);
-    if (!pointer) library_failed = 1;
-    return pointer;
+    if (pointer) return pointer;
+    library_failed = 1;
+    return from_reserve(bytes);
 }
 
-void pl_library_free(void *pointer) { free(pointer); }
+void pl_library_free(void *pointer)
+{
+    uintptr_t at = (uintptr_t)pointer, start = (uintptr_t)reserve.start;
+    if (!reserve.start || at < start || at - start >= reserve.size) free(pointer);
+}
+
+pl_status pl_library_hold_reserve(size_t bytes, const char *what)
+{
+    reserve.used = 0;
+    reserve.size = bytes;
+    return pl_allocate(&reserve.start, bytes, 1, what);
+}
+
+void pl_library_drop_reserve(void)
+{
+    pl_free(reserve.start);
+    reserve.start = NULL;
+}
 
 int pl_library_failed(void) { return library_failed; }
 

@@ -38,6 +38,14 @@ void pl_library_free(void *pointer);
 int pl_library_failed(void);
 void pl_library_forget_failure(void);
 
+/* Some libraries must not be refused a buffer that they double while they read: they go on with
+ * the old one and read past its end. Between the two calls below the calling thread has BYTES in
+ * reserve, out of which pl_library_allocate serves sizes that are powers of two when memory has
+ * failed (the failure is remembered all the same). No pointer that it gave may be used after
+ * pl_library_drop_reserve. Errors: PL_NO_MEMORY. */
+pl_status pl_library_hold_reserve(size_t bytes, const char *what);
+void pl_library_drop_reserve(void);
+
 /* Tests only: let the allocation number AFTER (0 is the next one) of the calling thread fail, and
  * all later ones succeed; negative switches injection off. */
 void pl_allocation_fail_after(int64_t after);

@@ -65,14 +65,15 @@ static pl_status take(void *context, int option, const char *value)
 
 /* --- where things are --- */
 
-static bool is_file(const char *folder, const char *name)
+static pl_status find_file(bool *found, const char *folder, const char *name)
 {
     pl_text path = {0};
     struct stat facts;
     pl_run_folder_path(&path, folder, name);
-    bool found = !path.out_of_memory && stat(pl_text_string(&path), &facts) == 0;
+    pl_status status = pl_text_status(&path);
+    *found = status == PL_OK && stat(pl_text_string(&path), &facts) == 0;
     pl_text_free(&path);
-    return found;
+    return status;
 }
 
 /* The weights of FOLDER, which is itself their folder or a run's. */
@@ -84,16 +85,19 @@ static pl_status find_weights(pl_text *path, const char *folder)
                        "%s: no such folder; the output folder of a run is meant, or one with "
                        "config.json and model.safetensors",
                        folder);
-    if (is_file(folder, "config.json")) {
+    bool found = false;
+    PL_TRY(find_file(&found, folder, "config.json"));
+    if (found) {
         pl_text_add_string(path, folder);
-    } else {
-        pl_run_folder_path(path, folder, PL_RUN_FOLDER_WEIGHTS);
-        if (!is_file(folder, PL_RUN_FOLDER_WEIGHTS "/config.json"))
-            return PL_FAIL(PL_BAD_INPUT,
-                           "%s: there are no weights in it: neither config.json nor "
-                           "weights/config.json; a run writes them at its end",
-                           folder);
+        return pl_text_status(path);
     }
+    PL_TRY(find_file(&found, folder, PL_RUN_FOLDER_WEIGHTS "/config.json"));
+    if (!found)
+        return PL_FAIL(PL_BAD_INPUT,
+                       "%s: there are no weights in it: neither config.json nor "
+                       "weights/config.json; a run writes them at its end",
+                       folder);
+    pl_run_folder_path(path, folder, PL_RUN_FOLDER_WEIGHTS);
     return pl_text_status(path);
 }
 
@@ -104,7 +108,9 @@ static pl_status find_context(int64_t *context, const char *folder, const pl_mod
     enum { CONTEXT_MOST = 1024 };
     int64_t most = CONTEXT_MOST;
     pl_run run;
-    if (is_file(folder, PL_RUN_FOLDER_FILE)) {
+    bool found = false;
+    PL_TRY(find_file(&found, folder, PL_RUN_FOLDER_FILE));
+    if (found) {
         pl_text path = {0};
         pl_run_folder_path(&path, folder, PL_RUN_FOLDER_FILE);
         pl_status status = pl_text_status(&path);

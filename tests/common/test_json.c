@@ -218,6 +218,27 @@ static void allocation_failures_are_reported(void **state)
     assert_true(after >= 2); /* the file's text and the message */
 }
 
+/* jansson forgets the byte for which its buffer could not grow; when it is the last quote of a
+ * string, it reads on behind the buffer. Strings of all lengths around the sizes of the buffer. */
+static void strings_bear_allocation_failures(void **state)
+{
+    (void)state;
+    pl_json_check_memory();
+    for (int bytes = 1; bytes < 140; ++bytes) {
+        char text[160];
+        int length = snprintf(text, sizeof text, "[\"%0*d\"]", bytes, 0);
+        bool failed = true;
+        for (int64_t after = 0; failed; ++after) {
+            pl_allocation_fail_after(after);
+            pl_status status = parse_status(text, (size_t)length);
+            failed = pl_allocation_failed();
+            pl_allocation_fail_after(-1);
+            assert_int_equal(status, failed ? PL_NO_MEMORY : PL_OK);
+        }
+    }
+    json_set_alloc_funcs(malloc, free);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +250,7 @@ int main(void)
         cmocka_unit_test(messages_stay_short),
         cmocka_unit_test(files_are_read),
         cmocka_unit_test(allocation_failures_are_reported),
+        cmocka_unit_test(strings_bear_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
