@@ -4,19 +4,24 @@
 
 #include "train/console.h"
 
-pl_status pl_command_help(const pl_command_usage *usage)
+pl_status pl_command_print(pl_text *text)
 {
     pl_console console = pl_console_make(false, false);
-    pl_text text = {0};
-    pl_arguments_help(&text, usage);
-    pl_status status = pl_text_status(&text);
+    pl_status status = pl_text_status(text);
     if (status == PL_OK) {
-        pl_console_show(&console, pl_text_string(&text));
+        pl_console_show(&console, pl_text_string(text));
         status = pl_console_finish(&console);
     }
-    pl_text_free(&text);
     pl_console_free(&console);
+    pl_text_free(text);
     return status;
+}
+
+pl_status pl_command_help(const pl_command_usage *usage)
+{
+    pl_text text = {0};
+    pl_arguments_help(&text, usage);
+    return pl_command_print(&text);
 }
 
 pl_status pl_command_refuse(const pl_command_usage *usage, const char *lead, const char *word)

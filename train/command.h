@@ -18,8 +18,10 @@ extern "C" {
 pl_status pl_command_run(const pl_program_facts *program, int count, char **arguments);
 pl_status pl_command_sample(const pl_program_facts *program, int count, char **arguments);
 pl_status pl_command_devices(const pl_program_facts *program, int count, char **arguments);
+pl_status pl_command_tables(const pl_program_facts *program, int count, char **arguments);
 
-/* Print the help of a command. Errors: PL_IO_FAILED, PL_NO_MEMORY. */
+/* Print TEXT, which is freed; the help of a command. Errors: PL_IO_FAILED, PL_NO_MEMORY. */
+pl_status pl_command_print(pl_text *text);
 pl_status pl_command_help(const pl_command_usage *usage);
 
 /* Refuse WORD, or its absence (NULL), with LEAD in front: PL_BAD_INPUT. */

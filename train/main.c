@@ -9,7 +9,6 @@
 #include "common/json.h"
 #include "kernels/cpu/blas.h"
 #include "train/command.h"
-#include "train/console.h"
 
 #ifndef PLEAT_VERSION
 #define PLEAT_VERSION "of an unknown version"
@@ -28,6 +27,7 @@ static const command commands[] = {
     {"run", pl_command_run, "train what a run file describes"},
     {"sample", pl_command_sample, "write text with the weights of a run"},
     {"devices", pl_command_devices, "say what can compute here, and what cannot and why"},
+    {"tables", pl_command_tables, "print what the pages under docs/ quote"},
 };
 
 /* --- signals --- */
@@ -110,20 +110,6 @@ static pl_status refuse_command(const char *name)
     return status;
 }
 
-/* Print TEXT, which is freed. */
-static pl_status print(pl_text *text)
-{
-    pl_console console = pl_console_make(false, false);
-    pl_status status = pl_text_status(text);
-    if (status == PL_OK) {
-        pl_console_show(&console, pl_text_string(text));
-        status = pl_console_finish(&console);
-    }
-    pl_console_free(&console);
-    pl_text_free(text);
-    return status;
-}
-
 static pl_status run(int count, char **arguments)
 {
     const pl_program_facts program = {.name = "pleat-train",
@@ -141,13 +127,13 @@ static pl_status run(int count, char **arguments)
             return commands[i].run(&program, count - 1, arguments + 1);
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
         add_help(&text);
-        return print(&text);
+        return pl_command_print(&text);
     }
     if (strcmp(name, "--version") == 0) {
         pl_text_add_string(&text, "pleat-train " PLEAT_VERSION);
         if (*PLEAT_COMMIT) pl_text_add_string(&text, " (" PLEAT_COMMIT ")");
         pl_text_add_string(&text, "\n");
-        return print(&text);
+        return pl_command_print(&text);
     }
     return refuse_command(name);
 }

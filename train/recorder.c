@@ -11,6 +11,23 @@
 /* Seconds before a bar is worth drawing, between two bars, and between two lines. */
 static const double bar_after = 2, bar_every = 0.1, line_every = 1;
 
+enum { TRAIN, BALANCE, NORM, RATE, SPEED, VALIDATION, TAGS };
+
+static const pl_recorder_tag tags[TAGS] = {
+    [TRAIN] = {"loss/train", "`loss` of a step"},
+    [BALANCE] = {"loss/balance", "its `balance_loss`"},
+    [NORM] = {"norm", "its `norm`"},
+    [RATE] = {"lr", "its `lr`"},
+    [SPEED] = {"tokens_per_second", "its `tokens_per_second`"},
+    [VALIDATION] = {"loss/validation", "`loss` of an evaluation"},
+};
+
+const pl_recorder_tag *pl_recorder_tags(int *count)
+{
+    *count = TAGS;
+    return tags;
+}
+
 double pl_now(void)
 {
     struct timespec now;
@@ -159,11 +176,11 @@ static void show_step(pl_recorder *recorder, const pl_step_record *record)
 
 pl_status pl_recorder_step(pl_recorder *recorder, const pl_step_record *record, int64_t tokens_read)
 {
-    const pl_scalar scalars[] = {{"loss/train", record->loss},
-                                 {"loss/balance", record->balance_loss},
-                                 {"norm", record->norm},
-                                 {"lr", record->lr},
-                                 {"tokens_per_second", record->tokens_per_second}};
+    const pl_scalar scalars[] = {{tags[TRAIN].name, record->loss},
+                                 {tags[BALANCE].name, record->balance_loss},
+                                 {tags[NORM].name, record->norm},
+                                 {tags[RATE].name, record->lr},
+                                 {tags[SPEED].name, record->tokens_per_second}};
     recorder->step_seconds += record->seconds;
     recorder->tokens += (double)tokens_read;
     PL_TRY(add_point(&recorder->train, record->step, record->loss));
@@ -176,7 +193,7 @@ pl_status pl_recorder_step(pl_recorder *recorder, const pl_step_record *record, 
 
 pl_status pl_recorder_evaluation(pl_recorder *recorder, const pl_evaluation_record *record)
 {
-    const pl_scalar scalar = {"loss/validation", record->loss};
+    const pl_scalar scalar = {tags[VALIDATION].name, record->loss};
     PL_TRY(add_point(&recorder->validation, record->step, record->loss));
     PL_TRY(keep_line(recorder, pl_run_log_evaluation(new_line(recorder), record)));
     PL_TRY(pl_event_file_scalars(&recorder->events, pl_wall_time(), record->step, &scalar, 1));

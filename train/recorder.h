@@ -31,6 +31,13 @@ typedef struct pl_recorder {
     double tokens;             /* read in them */
 } pl_recorder;
 
+typedef struct pl_recorder_tag {
+    const char *name, *meaning;
+} pl_recorder_tag;
+
+/* The tags of the event file, by what they are in the log. Static. */
+const pl_recorder_tag *pl_recorder_tags(int *count);
+
 /* Seconds of a clock that only goes forward; and seconds since 1970. */
 double pl_now(void);
 double pl_wall_time(void);

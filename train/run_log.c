@@ -10,6 +10,56 @@
 #include "common/schema.h"
 #include "train/sampler.h"
 
+static const pl_log_field fields[] = {
+    {"run", "program", "which program wrote the line"},
+    {"run", "version", "its version"},
+    {"run", "commit", "the commit that it was built from; empty where that is not known"},
+    {"run", "command", "its arguments, a list"},
+    {"run", "started", "when, in UTC"},
+    {"run", "layout", "the mesh layout in canonical notation"},
+    {"run", "world", "number of ranks"},
+    {"run", "ranks", "threads or processes"},
+    {"run", "order", "plan, or random with --order"},
+    {"run", "backend", "what computes, in words"},
+    {"run", "entropy", "of the training labels by their frequency alone, in nats"},
+    {"run", "shape", "sequence, micro_batch, intra_layer, rounds: how a step is cut"},
+    {"run", "settings", "every key of the run file with its value"},
+    {"run", "model_name", "the model as given"},
+    {"run", "model", "what config.json says, as far as pleat uses it"},
+    {"step", "step", "number of the step, from 1"},
+    {"step", "loss", "mean cross-entropy over the valid tokens of all ranks, in nats"},
+    {"step", "balance_loss", "load-balance loss, a sum over layers, without its coefficient"},
+    {"step", "tokens", "valid tokens"},
+    {"step", "norm", "norm of all gradients before clipping"},
+    {"step", "clip", "what they were multiplied with"},
+    {"step", "lr", "learning rate"},
+    {"step", "tokens_per_second", "tokens read in a second, those with masked labels included"},
+    {"step", "seconds", "how long the step took"},
+    {"step", "updated", "false where the norm was not finite or no label valid, and nothing moved"},
+    {"evaluation", "step", "after which step"},
+    {"evaluation", "loss", "mean cross-entropy on held-out data, in nats"},
+    {"evaluation", "tokens", "valid tokens"},
+    {"evaluation", "windows", "sequences read"},
+    {"evaluation", "seconds", "how long it took"},
+    {"note", "step", "after which step"},
+    {"note", "words", "what happened"},
+    {"sample", "text", "what the model wrote at the end of the run"},
+    {"end", "reason", "complete or signal"},
+    {"end", "step", "last step"},
+    {"end", "updates", "steps that moved the weights"},
+    {"end", "loss", "of the last step"},
+    {"end", "validation_loss", "of the last evaluation"},
+    {"end", "seconds", "from the first step to here"},
+    {"end", "tokens_per_second", "over all steps"},
+    {"end", "weights", "the folder of the weights"},
+};
+
+const pl_log_field *pl_run_log_fields(int *count)
+{
+    *count = sizeof fields / sizeof *fields;
+    return fields;
+}
+
 /* A line that is being made. A value that could not be made is NULL, and marks it. */
 typedef struct line {
     json_t *object;

@@ -1,15 +1,5 @@
-/* The log of a run, run.jsonl: one JSON object a line. The word under "kind" says what a line is:
- *
- *   run         first line: program, version, commit, command, started (UTC), layout, world, ranks
- *               ("threads", "processes"), order ("plan", "random"), backend, entropy (of the labels
- *               by frequency alone, in nats), shape, settings (every key of the run file),
- *               model_name, model
- *   step        step (from 1), loss (mean over valid tokens), balance_loss, tokens (valid ones),
- *               norm, clip, lr, seconds, tokens_per_second (all that were read), updated
- *   evaluation  step, loss, tokens, windows, seconds
- *   note        step, words
- *   sample      text
- *   end         reason, step, updates, loss, validation_loss, seconds, tokens_per_second, weights
+/* The log of a run, run.jsonl: one JSON object a line. "kind" says what a line is; the first is of
+ * kind run. pl_run_log_fields lists all fields.
  *
  * Numbers that are not finite are null. The functions add a line with its line feed to a text.
  * Errors of all: PL_NO_MEMORY.
@@ -72,6 +62,14 @@ typedef struct pl_end_record {
     double seconds, tokens_per_second;
     const char *weights; /* the folder; NULL: none */
 } pl_end_record;
+
+typedef struct pl_log_field {
+    const char *kind, *name, *meaning;
+} pl_log_field;
+
+/* The fields of lines, but for "kind", in the order in which they stand; those of a kind lie
+ * together. Static. */
+const pl_log_field *pl_run_log_fields(int *count);
 
 pl_status pl_run_log_begin(pl_text *text, const pl_run_facts *facts);
 pl_status pl_run_log_step(pl_text *text, const pl_step_record *record);

@@ -22,6 +22,20 @@ typedef struct filling {
     int32_t *window; /* [sequence + 1] */
 } filling;
 
+void pl_samples_describe(pl_text *text)
+{
+    pl_text_add_string(
+        text,
+        "Sample i is the S+1 tokens from token i*S on: the first S go in, the last S are the\n"
+        "labels. What is left at the end is dropped: count = floor((tokens - 1) / S).\n"
+        "A step of A rounds, M micro-batches, D data ranks and micro-batches of B sequences reads\n"
+        "A*M*D*B samples, numbered over the whole run (step, round, ... from 0):\n\n"
+        "    number = step*A*M*D*B + ((round*M + micro-batch)*D + data rank)*B + place\n"
+        "    epoch  = floor(number / count)\n"
+        "    sample = permutation of (seed, epoch) at (number mod count)\n\n"
+        "Held-out data is read in order, sample = number, each time from the beginning.\n");
+}
+
 static pl_status check_count(const pl_samples *samples)
 {
     int64_t tokens = pl_tokens_count(samples->tokens);

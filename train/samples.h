@@ -1,16 +1,7 @@
 /* Samples: windows of the token stream, and which of them a rank reads in a step.
  *
- * Sample i is the S+1 tokens from token i*S on: the first S go in, the last S are the labels. The
- * rest at the end that fills no sample is dropped: count = (tokens - 1) / S, rounded down.
- *
- * A step of A rounds, M micro-batches, D data ranks and micro-batches of B sequences reads A*M*D*B
- * samples, which are numbered over the whole run:
- *
- *     number = step * A*M*D*B + ((round * M + micro-batch) * D + data rank) * B + place
- *     epoch  = number / count                 sample = permutation(number mod count)
- *
- * with the permutation of (seed, epoch), data_permutation.h. So all layouts read the same samples
- * in a step, and in the same micro-step where D*B is equal. Steps count from 0.
+ * pl_samples_describe says which, in words and formulas. So all layouts read the same samples in a
+ * step, and in the same micro-step where D*B is equal. The permutation is data_permutation.h's.
  */
 #ifndef PL_TRAIN_SAMPLES_H
 #define PL_TRAIN_SAMPLES_H
@@ -27,6 +18,9 @@ extern "C" {
 #endif
 
 typedef struct pl_samples pl_samples;
+
+/* Add the formulas, lines of plain text. */
+void pl_samples_describe(pl_text *text);
 
 /* Open the files and folders PATHS as samples of SEQUENCE tokens. The caller closes. Not
  * collective. Errors: those of pl_tokens_open; PL_BAD_INPUT for fewer than SEQUENCE + 1 tokens. */

@@ -9,6 +9,20 @@ static int64_t part_of(double part, int64_t steps, int64_t most)
     return count < most ? count : most;
 }
 
+void pl_learning_rate_describe(pl_text *text)
+{
+    pl_text_add_string(text, "Steps of the pieces, w + s + d = steps:\n\n"
+                             "    w = round(warmup * steps), halves to even\n"
+                             "    d = round(decay * steps) but at most steps - w    wsd\n"
+                             "        steps - w                                     cosine\n"
+                             "        0                                             constant\n\n"
+                             "The rate of step k, from 0:\n\n"
+                             "    k < w        lr * (start + (1 - start) * k / w)\n"
+                             "    k < w + s    lr\n"
+                             "    later        lr * (final + (1 - final) * (1 + cos(pi * t)) / 2), "
+                             "t = (k - w - s) / d\n");
+}
+
 pl_learning_rate pl_learning_rate_make(const pl_schedule_request *request)
 {
     pl_learning_rate rate = {.shape = PL_DECAY_COSINE,

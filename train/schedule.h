@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "common/run_file.h"
+#include "common/text.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -30,20 +31,14 @@ typedef struct pl_learning_rate {
     int64_t warmup, stable, decay; /* steps */
 } pl_learning_rate;
 
-/* The schedule of REQUEST. warmup = round(warmup part * steps), halves to even; then
- *   wsd       decay = round(decay part * steps), no more than is left; stable steps between
- *   cosine    decay = all that is left
- *   constant  no decay
- * Pure. */
+/* Add the formulas of schedules, lines of plain text. */
+void pl_learning_rate_describe(pl_text *text);
+
+/* The schedule of REQUEST. Pure. */
 pl_learning_rate pl_learning_rate_make(const pl_schedule_request *request);
 
-/* The rate of step STEP, counted from 0: with w, s, d the lengths of the three pieces,
- *   step < w           lr (start + (1 - start) step / w)
- *   step < w + s       lr
- *   later              lr (final + (1 - final) (1 + cos(pi t)) / 2), or lr (1 + (final - 1) t),
- *                      t = min(1, (step - w - s) / d); lr when d is 0
- * Past the last step it stays as it ends. Source: PithTrain's schedules, as tabulated in
- * testdata/hf/schedules. */
+/* The rate of step STEP, counted from 0. Past the last step it stays as it ends. Source: PithTrain's
+ * schedules, as tabulated in testdata/hf/schedules. Pure. */
 double pl_learning_rate_at(const pl_learning_rate *rate, int64_t step);
 
 #ifdef __cplusplus

@@ -1,17 +1,6 @@
 /* Tokens: the files a run trains on, as one long stream.
  *
- * Kinds of files, told apart by name and by how they begin:
- *
- *   NAME.bin with NAME.idx   Megatron's indexed data. The index is "MMIDIDX" and two NUL, u64
- *     beside it              version 1, u8 element type (1 u8, 2 i8, 3 i16, 4 i32, 5 i64, 8 u16),
- *                            u64 number of sequences, u64 of document entries, then i32 lengths,
- *                            i64 byte offsets, and i64 document entries. Sequences follow each
- *                            other in NAME.bin without gaps; all its tokens are read in order.
- *   NAME.bin                 llm.c's: 256 int32, of which the first three are magic (20240520 or
- *                            20240801), version (1 or 7) and number of tokens; then the tokens, as
- *                            uint16 or uint32.
- *   anything else            plain text: a token a byte, 0 to 255, and 256 behind every file.
- *
+ * pl_tokens_describe lists the kinds of files, which are told apart by name and by how they begin.
  * All numbers are little-endian. The stream is the files in the order of pl_walk_paths; documents
  * are not kept apart. Nothing is loaded ahead, so the files may be of any size.
  *
@@ -26,6 +15,7 @@
 #include <stdint.h>
 
 #include "common/status.h"
+#include "common/text.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -37,6 +27,9 @@ enum {
 };
 
 typedef struct pl_tokens pl_tokens;
+
+/* Add the kinds of files and how each is read, a Markdown table. */
+void pl_tokens_describe(pl_text *text);
 
 /* Open the files and folders PATHS (COUNT > 0 of them) for a model whose tokens are 0 to
  * VOCABULARY - 1. Headers are checked against the sizes of files, indexes whole; tokens are checked

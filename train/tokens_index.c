@@ -1,4 +1,6 @@
-/* The index of Megatron's token files. */
+/* The index of Megatron's token files: "MMIDIDX" and two NUL, u64 version 1, u8 element type, u64
+ * number of sequences, u64 number of document entries, then i32 lengths, i64 byte offsets, and i64
+ * document entries. Sequences follow each other in the .bin without gaps. */
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>

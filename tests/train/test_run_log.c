@@ -8,6 +8,21 @@
 #include "tests/test.h"
 #include "train/run_log.h"
 
+/* The fields of OBJECT are those that pl_run_log_fields has for KIND, in that order. */
+static void has_listed_fields(json_t *object, const char *kind)
+{
+    int count = 0, at = 0;
+    const pl_log_field *fields = pl_run_log_fields(&count);
+    while (at < count && strcmp(fields[at].kind, kind) != 0) ++at;
+    for (void *i = json_object_iter(object); i; i = json_object_iter_next(object, i)) {
+        if (strcmp(json_object_iter_key(i), "kind") == 0) continue;
+        assert_true(at < count);
+        assert_string_equal(fields[at].kind, kind);
+        assert_string_equal(json_object_iter_key(i), fields[at++].name);
+    }
+    assert_true(at == count || strcmp(fields[at].kind, kind) != 0);
+}
+
 /* The one line of TEXT as an object of KIND with FIELDS fields; the caller frees. */
 static json_t *read_line(const pl_text *text, const char *kind, size_t fields)
 {
@@ -17,6 +32,7 @@ static json_t *read_line(const pl_text *text, const char *kind, size_t fields)
     assert_ok(pl_json_parse(&object, text->bytes, text->length, "the line"));
     assert_string_equal(json_string_value(json_object_get(object, "kind")), kind);
     assert_int_equal(json_object_size(object), fields);
+    has_listed_fields(object, kind);
     return object;
 }
 
