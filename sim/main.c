@@ -7,13 +7,11 @@
 #include <unistd.h>
 
 #include "common/json.h"
+#include "pleat_commit.h" /* made by cmake/commit.cmake */
 #include "sim/options.h"
 
 #ifndef PLEAT_VERSION
 #define PLEAT_VERSION "of an unknown version"
-#endif
-#ifndef PLEAT_COMMIT
-#define PLEAT_COMMIT ""
 #endif
 
 typedef struct command {

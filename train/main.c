@@ -8,13 +8,11 @@
 
 #include "common/json.h"
 #include "kernels/cpu/blas.h"
+#include "pleat_commit.h" /* made by cmake/commit.cmake */
 #include "train/command.h"
 
 #ifndef PLEAT_VERSION
 #define PLEAT_VERSION "of an unknown version"
-#endif
-#ifndef PLEAT_COMMIT
-#define PLEAT_COMMIT ""
 #endif
 
 typedef struct command {
