@@ -52,7 +52,8 @@ pl_status pl_json_read(struct json_t **out, const char *file, size_t max_bytes)
     char *text = NULL;
     size_t length = 0;
     PL_TRY(pl_read_file(&text, &length, file, max_bytes));
-    pl_status status = pl_json_parse(out, text, length, file);
+    size_t mark = length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* byte order */
+    pl_status status = pl_json_parse(out, text + mark, length - mark, file);
     pl_free(text);
     return status;
 }

@@ -35,7 +35,9 @@ static const pl_schema_key keys[] = {
      AT(layout), .without = "required"},
     {"backend", "what computes", CHOICE(backend, pl_backend_names, "cpu")},
 
-    {"workers", "threads that compute, of one process and all its ranks; 0: one a processor",
+    {"workers",
+     "threads that compute, of one process and all its ranks; 0: the "
+     "processors, shared by the processes of a machine",
      INTEGER(workers, 0, 4096, "0"), .unit = "threads"},
 
     {"data.train", "files and folders to train on", .type = PL_VALUE_LIST, AT(data.train),
@@ -91,7 +93,7 @@ static const pl_schema_key keys[] = {
     {"optimizer.beta2", "decay of the second moment", NUMBER(optimizer.beta2, 0, 1, "0.95"),
      .high_open = true},
     {"optimizer.epsilon", "added to the root of the second moment",
-     NUMBER(optimizer.epsilon, 0, 1, "1e-8"), .low_open = true},
+     NUMBER(optimizer.epsilon, 1e-37, 1, "1e-8")},
     {"optimizer.clip", "largest norm of all gradients; 0 switches clipping off",
      NUMBER(optimizer.clip, 0, 1e30, "1.0")},
     {"optimizer.schedule.kind", "course of the learning rate",
@@ -102,7 +104,7 @@ static const pl_schema_key keys[] = {
      NUMBER(optimizer.schedule.decay, 0, 1, "0.1"), .unit = "part of steps"},
     {"optimizer.schedule.start", "learning rate that the warm-up begins with",
      NUMBER(optimizer.schedule.start, 0, 1, "0"), .unit = "part of lr"},
-    {"optimizer.schedule.final", "learning rate of the last step",
+    {"optimizer.schedule.final", "what the decay goes to, reached one step after the last",
      NUMBER(optimizer.schedule.final, 0, 1, "0"), .unit = "part of lr"},
 
     {"steps", "optimizer steps of the run", INTEGER(steps, 1, BATCH_MOST, NULL), .unit = "steps",
@@ -142,15 +144,18 @@ const pl_schema_key *pl_schema_find(const char *name)
     return NULL;
 }
 
-/* What stands behind "SECTION." in NAME, or NULL when NAME is not inside SECTION. */
+/* What stands behind "SECTION." in NAME, or NULL when NAME is not inside SECTION; all are inside
+ * "". */
 static const char *inside(const char *name, const char *section)
 {
     size_t length = strlen(section);
+    if (length == 0) return name;
     return strncmp(name, section, length) == 0 && name[length] == '.' ? name + length + 1 : NULL;
 }
 
 bool pl_schema_is_section(const char *name)
 {
+    if (!*name) return false;
     for (int i = 0; i < KEYS; ++i)
         if (inside(keys[i].name, name)) return true;
     return false;

@@ -49,7 +49,8 @@ const pl_schema_key *pl_schema_find(const char *name);
 int pl_schema_index(const pl_schema_key *key);
 
 /* Whether NAME is a mapping of keys ("policy", "optimizer.schedule"). Its direct members are
- * added to TEXT by pl_schema_add_members as "reshard, prefetch, ...". */
+ * added to TEXT by pl_schema_add_members as "reshard, prefetch, ...", those of "" being all keys
+ * and sections that stand by themselves. */
 bool pl_schema_is_section(const char *name);
 void pl_schema_add_members(pl_text *text, const char *section);
 

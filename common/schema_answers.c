@@ -217,7 +217,8 @@ void pl_schema_answer(pl_text *text, const char *unknown)
     if (strchr(unknown, '='))
         pl_text_add_string(text, "; a layout inside { } stands in quotes");
     else if (!add_foreign(text, unknown) && !add_misplaced(text, unknown) &&
-             !add_nearest_section(text, unknown) && !add_nearest(text, unknown))
-        pl_text_add_string(text, "; keys: model, layout, backend, data, batch, policy, precision, "
-                                 "balance, optimizer, steps, seed, keep_fp32, frozen, timeout");
+             !add_nearest_section(text, unknown) && !add_nearest(text, unknown)) {
+        pl_text_add_string(text, "; keys: ");
+        pl_schema_add_members(text, "");
+    }
 }

@@ -85,6 +85,8 @@ static bool is_nothing(const pl_yaml_word *word)
     return !word->quoted && (strcmp(word->text, "~") == 0 || strcmp(word->text, "null") == 0);
 }
 
+enum { HINT = 64 };
+
 /* YAML 1.1 reads 010 as eight and 1_000 as a thousand, others do not: neither is taken. */
 static const char *number_hint(const pl_yaml_word *word)
 {
@@ -101,10 +103,12 @@ static const char *number_hint(const pl_yaml_word *word)
 static pl_status read_integer(int64_t *out, const pl_schema_key *key, const pl_yaml_word *word)
 {
     const char *hint = number_hint(word);
+    char too_large[HINT];
     int64_t value = 0;
     bool whole = pl_parse_integer(&value, word->text);
+    snprintf(too_large, sizeof too_large, "it is too large: at most %" PRId64, key->most);
     if (!*hint && (whole ? value > key->most : !word->text[strspn(word->text, "0123456789")]))
-        hint = "it is too large";
+        hint = too_large;
     if (*hint || !whole || value < key->least) return refuse(key, word, hint);
     *out = value;
     return PL_OK;
@@ -113,9 +117,11 @@ static pl_status read_integer(int64_t *out, const pl_schema_key *key, const pl_y
 static pl_status read_number(double *out, const pl_schema_key *key, const pl_yaml_word *word)
 {
     const char *hint = number_hint(word);
+    char too_large[HINT];
     double value = 0;
     bool number = pl_parse_number(&value, word->text);
-    if (!*hint && number && value > key->high) hint = "it is too large";
+    snprintf(too_large, sizeof too_large, "it is too large: at most %g", key->high);
+    if (!*hint && number && value > key->high) hint = too_large;
     if (*hint || !number || value < key->low || value > key->high ||
         (key->low_open && value <= key->low) || (key->high_open && value >= key->high))
         return refuse(key, word, hint);

@@ -35,15 +35,23 @@ pl_status pl_backends_open_cuda(pl_backend **out)
     return PL_OK;
 }
 
-pl_status pl_backends_open(pl_backend **out, pl_backend_choice choice, int64_t workers,
-                           pl_text *remark)
+pl_status pl_backends_settle(pl_run *run, pl_text *remark)
 {
-    if (choice == PL_BACKEND_CPU) return pl_backends_open_cpu(out, workers);
-    pl_status status = pl_backends_open_cuda(out);
-    if (status == PL_OK || choice == PL_BACKEND_CUDA) return status;
+    pl_backend *cuda = NULL;
+    if (run->backend != PL_BACKEND_AUTO) return PL_OK;
+    if (pl_backends_open_cuda(&cuda) == PL_OK) {
+        pl_backends_close(cuda);
+        return pl_run_set_key(run, "backend", "cuda", "backend auto");
+    }
     pl_text_add(remark, "backend auto: cpu, since cuda cannot be used: %s", pl_error_text());
     PL_TRY(pl_text_status(remark));
-    return pl_backends_open_cpu(out, workers);
+    return pl_run_set_key(run, "backend", "cpu", "backend auto");
+}
+
+pl_status pl_backends_open(pl_backend **out, pl_backend_choice choice, int64_t workers)
+{
+    return choice == PL_BACKEND_CPU ? pl_backends_open_cpu(out, workers)
+                                    : pl_backends_open_cuda(out);
 }
 
 void pl_backends_close(pl_backend *backend)

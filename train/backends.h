@@ -14,10 +14,12 @@ extern "C" {
 pl_status pl_backends_open_cpu(pl_backend **out, int64_t workers);
 pl_status pl_backends_open_cuda(pl_backend **out);
 
-/* Open what a run asks for; `auto` is CUDA where it can be used, else the CPU, and *REMARK then
- * says why ("": nothing to say). REMARK is a text of the caller's. Errors: as above. */
-pl_status pl_backends_open(pl_backend **out, pl_backend_choice choice, int64_t workers,
-                           pl_text *remark);
+/* Where RUN asks for `auto`, make that cuda if it can be used, else cpu, with the defaults that
+ * follow from it; *REMARK then says why ("": nothing to say). Errors: PL_NO_MEMORY. */
+pl_status pl_backends_settle(pl_run *run, pl_text *remark);
+
+/* Open CHOICE, cpu or cuda. Errors: as above. */
+pl_status pl_backends_open(pl_backend **out, pl_backend_choice choice, int64_t workers);
 
 /* NULL is allowed. */
 void pl_backends_close(pl_backend *backend);

@@ -5,6 +5,7 @@
 #include "train/backends.h"
 #include "train/command.h"
 #include "train/console.h"
+#include "train/sampler.h"
 
 enum { JSON, OPTIONS };
 
@@ -54,11 +55,15 @@ static pl_status add_json(pl_text *text, const found *list, int count)
     int failed = 0;
     for (int i = 0; i < count; ++i) {
         json_t *device = json_object();
+        pl_text shown = {0}; /* a path may be no UTF-8 */
+        pl_text_add_shown(&shown, pl_text_string(&list[i].words), list[i].words.length);
+        failed |= shown.out_of_memory;
         failed |= json_object_set_new(device, "name", json_string(list[i].name));
         failed |= json_object_set_new(device, "usable", json_boolean(list[i].usable));
         failed |= json_object_set_new(device, list[i].usable ? "description" : "why",
-                                      json_string(pl_text_string(&list[i].words)));
+                                      json_string(pl_text_string(&shown)));
         failed |= json_array_append_new(devices, device);
+        pl_text_free(&shown);
     }
     json_t *top = json_pack("{s:o}", "devices", devices);
     failed |= json_dump_callback(top, add_piece, text, JSON_INDENT(2) | JSON_PRESERVE_ORDER);

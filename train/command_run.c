@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/memory.h"
+#include "kernels/cpu/processors.h"
 #include "train/backends.h"
 #include "train/command.h"
 #include "train/final_sample.h"
@@ -93,14 +94,15 @@ typedef struct job {
     pl_backend *backend;
     pl_training *training;
     pl_console console;
-    pl_text remark; /* about the backend */
 } job;
 
-/* A process of many on one machine does not take all of its processors. */
+/* The processes of a job on one machine share its processors. */
 static int64_t workers_of(const job *j)
 {
     int64_t wanted = j->setup.run.workers;
-    return wanted == 0 && j->ranks.job && j->ranks.job->size > 1 ? 1 : wanted;
+    if (wanted > 0 || j->ranks.neighbours < 2) return wanted;
+    int64_t share = pl_cpu_processors() / j->ranks.neighbours;
+    return share > 1 ? share : 1;
 }
 
 /* Look at everything on this process. */
@@ -109,7 +111,7 @@ static pl_status look(job *j, const run_options *o, const pl_program_facts *prog
     PL_TRY(pl_setup_open(&j->setup, &o->request));
     const pl_run *run = &j->setup.run;
     PL_TRY(pl_ranks_make_world(&j->ranks, j->setup.layout.world, run->timeout, program->signal));
-    pl_status status = pl_backends_open(&j->backend, run->backend, workers_of(j), &j->remark);
+    pl_status status = pl_backends_open(&j->backend, run->backend, workers_of(j));
     if (status != PL_OK) return pl_run_blame(run, "backend", status);
     if (strcmp(j->backend->functions->name, "cpu") != 0) return PL_OK;
     return pl_memory_require(&j->setup.plan, j->ranks.process, j->ranks.count, j->ranks.neighbours,
@@ -128,7 +130,7 @@ static void announce(job *j)
                    : j->ranks.count > 1     ? "ranks, threads of one process"
                                             : "ranks, a process each");
     pl_console_say(console, "%s", j->backend->functions->describe(j->backend));
-    if (j->remark.length) pl_console_say(console, "%s", pl_text_string(&j->remark));
+    if (setup->remark.length) pl_console_say(console, "%s", pl_text_string(&setup->remark));
     pl_console_say(console,
                    "sequence %" PRId64 ", global batch %" PRId64 " (micro-batch %" PRId64
                    ", M %" PRId64 ", rounds %" PRId64 "), %" PRId64 " steps",
@@ -143,7 +145,7 @@ static void announce(job *j)
     if (setup->weights) pl_console_show(console, pl_weights_notes(setup->weights));
 }
 
-/* What is left to do on the process of rank 0 once all have trained. */
+/* What is left to do on the process of rank 0 once all have trained and parted. */
 static pl_status finish(job *j)
 {
     const pl_setup *setup = &j->setup;
@@ -171,8 +173,8 @@ static pl_status train(job *j, const run_options *o, const pl_program_facts *pro
         .order_seed = o->order_seed};
     PL_TRY(pl_training_open(&j->training, &request));
     if (j->ranks.process == 0) announce(j);
-    PL_TRY(pl_ranks_run(&j->ranks, pl_training_rank, j->training));
-    return finish(j);
+    pl_status status = pl_ranks_run(&j->ranks, pl_training_rank, j->training);
+    return pl_status_exit_code(status) == 2 ? PL_IO_FAILED : status; /* the run had begun */
 }
 
 /* Free everything. STATUS is that of the run; the words of an earlier failure are kept. */
@@ -183,7 +185,6 @@ static pl_status free_job(job *j, pl_status status)
     pl_status closed = pl_training_free(j->training);
     pl_backends_close(j->backend);
     pl_setup_free(&j->setup);
-    pl_text_free(&j->remark);
     if (status == PL_OK) status = closed;
     closed = pl_console_finish(&j->console);
     pl_console_free(&j->console);
@@ -221,6 +222,7 @@ static pl_status run(const run_options *o, const pl_program_facts *program)
     }
     complain(status);
     status = pl_ranks_close(&j.ranks, status, agreed);
+    if (status == PL_OK) status = finish(&j);
     status = free_job(&j, status);
     return status;
 }

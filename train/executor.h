@@ -45,6 +45,8 @@ typedef struct pl_executor_outside {
                             int64_t count);
     /* sample: logits [vocabulary] of the position asked for (pl_program_input.position). */
     pl_status (*sample)(void *context, const float *logits, int64_t vocabulary);
+    /* control: called before it tells the other ranks that this one has done all of PROGRAM. */
+    pl_status (*before_control)(void *context, pl_program program);
     /* Tests and tools: called before each entry is carried out, everything before it that it waits
      * for being done; INDEX is its place in the section. */
     pl_status (*before_entry)(void *context, pl_executor *executor, const pl_section *section,

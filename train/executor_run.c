@@ -108,10 +108,13 @@ static pl_status call_before(pl_executor *executor, int32_t index)
 {
     const pl_executor_outside *outside = &executor->outside;
     pl_device *device = executor->device;
+    const pl_section *section = executor->running->section;
+    if (outside->before_control && entry_at(executor, index)->name.operation == PL_OP_CONTROL)
+        PL_TRY(outside->before_control(outside->context, section->program));
     if (!outside->before_entry) return PL_OK;
     for (int i = 0; i < PL_STREAM_COUNT; ++i)
         PL_TRY(device->functions->synchronize(device, (pl_stream)i));
-    return outside->before_entry(outside->context, executor, executor->running->section, index);
+    return outside->before_entry(outside->context, executor, section, index);
 }
 
 static bool is_pending(const pl_executor *executor, int32_t index)

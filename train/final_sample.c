@@ -55,8 +55,12 @@ pl_status pl_final_sample(const pl_setup *setup, pl_backend *backend, pl_recorde
         pl_weights_close(weights);
         pl_model_free(&model);
     }
-    if (status == PL_OK) status = show(&bytes, recorder, console);
+    bool drawn = status == PL_OK;
+    if (drawn)
+        status = show(&bytes, recorder, console);
+    else
+        pl_console_say(console, "\nno sample: %s", pl_error_text());
     pl_text_free(&bytes);
     pl_text_free(&path);
-    return status;
+    return drawn ? status : PL_OK;
 }

@@ -9,11 +9,19 @@
 
 /* --- what a plan asks for --- */
 
+/* A plan that was given may say anything; sums of few numbers of this size do not overflow. */
+static int64_t product(int64_t a, int64_t b)
+{
+    const int64_t most = INT64_MAX >> 32;
+    int64_t result = 0;
+    return __builtin_mul_overflow(a, b, &result) || result > most ? most : result;
+}
+
 /* R on average: an exchange moves routes from rank to rank, so the mean stays. */
 static int64_t mean_rows(const pl_plan *plan)
 {
     const pl_shape *shape = &plan->settings.shape;
-    return shape->micro_batch * shape->sequence * plan->model.num_experts_per_tok;
+    return product(product(shape->micro_batch, shape->sequence), plan->model.num_experts_per_tok);
 }
 
 /* Go on from NOW bytes through SECTION; raises PEAK. */
@@ -27,7 +35,7 @@ static int64_t walk_section(const pl_section *section, int64_t rows, int64_t now
             for (uint32_t u = 0; u < entry->use_count; ++u) {
                 if (!(uses[u].flags & wanted)) continue;
                 const pl_buffer *buffer = &section->buffers[uses[u].buffer];
-                int64_t bytes = buffer->bytes * (buffer->per_row ? rows : 1);
+                int64_t bytes = product(buffer->bytes, buffer->per_row ? rows : 1);
                 now += pass == 0 ? bytes : -bytes;
             }
             if (now > *peak) *peak = now;

@@ -15,8 +15,9 @@ extern "C" {
  * buffers of the plan is not in it. */
 int64_t pl_memory_need(const pl_plan *plan, int64_t rank);
 
-/* Bytes that this process can still get: what the system calls available, or what the memory group
- * of the process leaves, whichever is less. Negative when the system does not say. */
+/* Bytes that this process can still get: what the system calls available, or the limit of the
+ * topmost memory group that the process sees, whichever is less. Negative when the system does not
+ * say. */
 int64_t pl_memory_available(void);
 
 /* Refuse ranks FIRST to FIRST + COUNT - 1 of PLAN, those of one process of NEIGHBOURS alike on this

@@ -17,6 +17,7 @@ typedef struct filling {
     const pl_samples *samples;
     const pl_shape *shape;
     int64_t first; /* number of the first sample of all ranks */
+    int64_t end;   /* in order: from this number on there are none */
     int64_t data_index, data_ranks;
     bool in_order;
     int32_t *window; /* [sequence + 1] */
@@ -83,7 +84,7 @@ const pl_tokens *pl_samples_tokens(const pl_samples *samples) { return samples->
 static int64_t window_of(const filling *f, int64_t number)
 {
     const pl_samples *s = f->samples;
-    if (f->in_order) return number < s->count ? number : -1;
+    if (f->in_order) return number < f->end ? number : -1;
     pl_permutation order = pl_permutation_make(s->count, s->seed, (uint64_t)(number / s->count));
     return pl_permutation_at(&order, number % s->count);
 }
@@ -164,12 +165,14 @@ pl_status pl_samples_load(const pl_samples *samples, int64_t step, const pl_shap
     return load(&f, batch);
 }
 
-pl_status pl_samples_load_in_order(const pl_samples *samples, int64_t first, const pl_shape *shape,
-                                   int64_t data_index, int64_t data_ranks, int32_t *batch)
+pl_status pl_samples_load_in_order(const pl_samples *samples, int64_t first, int64_t most,
+                                   const pl_shape *shape, int64_t data_index, int64_t data_ranks,
+                                   int32_t *batch)
 {
     filling f = {.samples = samples,
                  .shape = shape,
                  .first = first,
+                 .end = most < samples->count ? most : samples->count,
                  .data_index = data_index,
                  .data_ranks = data_ranks,
                  .in_order = true};
@@ -178,7 +181,9 @@ pl_status pl_samples_load_in_order(const pl_samples *samples, int64_t first, con
 
 pl_status pl_samples_entropy(const pl_samples *samples, int64_t most, double *nats_out)
 {
+    int32_t first = 0; /* it is no label, but is read */
     int64_t windows = most < samples->count ? most : samples->count;
     if (most < 1) return PL_FAIL(PL_INTERNAL, "entropy of %" PRId64 " samples", most);
+    PL_TRY(pl_tokens_read(samples->tokens, 0, 1, &first));
     return pl_tokens_entropy(samples->tokens, 1, windows * samples->sequence, nats_out);
 }

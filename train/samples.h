@@ -39,9 +39,11 @@ pl_status pl_samples_load(const pl_samples *samples, int64_t step, const pl_shap
                           int64_t data_index, int64_t data_ranks, int32_t *batch);
 
 /* The same for held-out data: sample number FIRST + ... in the order of the stream, FIRST in place
- * of step * A*M*D*B. Where the samples are at an end, tokens are 0 and labels -1: not valid. */
-pl_status pl_samples_load_in_order(const pl_samples *samples, int64_t first, const pl_shape *shape,
-                                   int64_t data_index, int64_t data_ranks, int32_t *batch);
+ * of step * A*M*D*B. From number MOST on, and where the samples are at an end, tokens are 0 and
+ * labels -1: not valid. */
+pl_status pl_samples_load_in_order(const pl_samples *samples, int64_t first, int64_t most,
+                                   const pl_shape *shape, int64_t data_index, int64_t data_ranks,
+                                   int32_t *batch);
 
 /* The entropy in nats (pl_tokens_entropy) of the labels of the first MOST samples of the stream,
  * or of all where there are fewer: what a model learns if it learns no more than how frequent

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/memory.h"
+#include "train/backends.h"
 #include "train/given_plan.h"
 #include "train/run_folder.h"
 
@@ -28,6 +29,16 @@ static pl_status check_layout(const pl_run *run, const pl_layout *layout)
                                 ": training does pp=1 and cp=1 so far; pleat-sim layout shows all "
                                 "axes",
                                 layout->pp, layout->cp));
+}
+
+static pl_status check_trained(const pl_run *run, const pl_model *model)
+{
+    for (int64_t i = 0; i < model->tensor_count; ++i)
+        if (!model->tensors[i].frozen) return PL_OK;
+    return pl_run_blame(run, "frozen",
+                        PL_FAIL(PL_BAD_INPUT,
+                                "every tensor of %s is frozen: a run needs something to train",
+                                model->name));
 }
 
 static pl_status check_precision(const pl_run *run)
@@ -140,6 +151,8 @@ static pl_status look(pl_setup *setup, const pl_setup_request *request)
     PL_TRY(pl_run_open(run, &setup->model, &setup->layout));
     setup->has_model = true;
     PL_TRY(check_layout(run, &setup->layout));
+    PL_TRY(check_trained(run, &setup->model));
+    PL_TRY(pl_backends_settle(&setup->run, &setup->remark));
     PL_TRY(check_precision(run));
     PL_TRY(pl_run_settings(&setup->settings, run, &setup->model, &setup->layout));
     setup->rate = make_rate(run);
@@ -172,6 +185,7 @@ void pl_setup_free(pl_setup *setup)
     pl_samples_close(setup->validate);
     pl_samples_close(setup->train);
     pl_text_free(&setup->folder);
+    pl_text_free(&setup->remark);
     pl_run_free(&setup->run);
     memset(setup, 0, sizeof *setup);
 }

@@ -33,7 +33,9 @@ void pl_tokens_describe(pl_text *text)
         "the "
         "third of which counts them |\n"
         "| `NAME.bin` that begins with 20240801, version 7 | llm.c's | the same with uint32 |\n"
-        "| any other | plain text | a byte is a token, 0 to 255; 256 stands behind every file |\n");
+        "| any other name, and not the beginning of one of those | plain text | a byte is a token, "
+        "0 to "
+        "255; 256 stands behind every file |\n");
 }
 
 static pl_status add_file(pl_tokens *tokens, const pl_walked_file *walked)

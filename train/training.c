@@ -40,7 +40,8 @@ static pl_status load_batch(void *context, const pl_shape *shape, int64_t data_i
 {
     const rank_state *state = context;
     if (state->held_out)
-        return pl_samples_load_in_order(state->setup->validate, state->window, shape, data_index,
+        return pl_samples_load_in_order(state->setup->validate, state->window,
+                                        state->setup->run.evaluate.windows, shape, data_index,
                                         data_ranks, batch);
     return pl_samples_load(state->setup->train, state->step, shape, data_index, data_ranks, batch);
 }
@@ -81,15 +82,11 @@ static pl_status write_values(void *context, const pl_tensor *tensor, int64_t ro
 }
 
 /* What was written is on the disk before the control entry tells so to the others. */
-static pl_status before_entry(void *context, pl_executor *executor, const pl_section *section,
-                              int64_t index)
+static pl_status before_control(void *context, pl_program program)
 {
     const rank_state *state = context;
     pl_weights_writer *writer = NULL;
-    (void)executor;
-    if (section->program != PL_PROGRAM_EXPORT ||
-        section->entries[index].name.operation != PL_OP_CONTROL)
-        return PL_OK;
+    if (program != PL_PROGRAM_EXPORT) return PL_OK;
     PL_TRY(get_writer(state->training, &writer));
     return pl_weights_sync(writer);
 }
@@ -311,7 +308,7 @@ pl_status pl_training_rank(void *context, int64_t rank, int64_t local, pl_proces
                                                          .load_batch = load_batch,
                                                          .initial_values = initial_values,
                                                          .write_values = write_values,
-                                                         .before_entry = before_entry},
+                                                         .before_control = before_control},
                                              .order = request->order,
                                              .order_seed = request->order_seed + (uint64_t)rank};
         status = pl_executor_open(&state.executor, &options);

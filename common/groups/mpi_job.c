@@ -155,6 +155,10 @@ pl_status pl_group_mpi_open(pl_process_group **out, double timeout_seconds)
     if (!started) {
         PL_TRY(pl_mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided),
                             "MPI_Init_thread"));
+        if (provided < MPI_THREAD_FUNNELED)
+            return PL_FAIL(PL_UNSUPPORTED,
+                           "this MPI bears no threads (level %d, MPI_THREAD_FUNNELED is needed)",
+                           provided);
         PL_TRY(pl_mpi_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
                             "MPI_Comm_set_errhandler"));
     }

@@ -164,20 +164,22 @@ static void held_out_samples_come_in_order_and_end(void **state)
     scratch s = make_scratch();
     pl_samples *samples = open_counting(&s, 3);
     const pl_shape shape = {.sequence = SEQUENCE, .micro_batch = 3, .intra_layer = 2, .rounds = 1};
-    /* 12 numbers from 115 on, of which 6 are there */
-    for (int64_t rank = 0; rank < 2; ++rank) {
-        assert_ok(pl_samples_load_in_order(samples, 115, &shape, rank, 2, batch[0]));
+    /* 12 numbers from 115 on, of which 6 are there, or of which 4 are wanted */
+    for (int64_t trial = 0; trial < 4; ++trial) {
+        int64_t rank = trial % 2, most = trial < 2 ? INT64_MAX : 119;
+        int64_t there = most < SAMPLES ? most : SAMPLES;
+        assert_ok(pl_samples_load_in_order(samples, 115, most, &shape, rank, 2, batch[0]));
         for (int64_t m = 0; m < 2; ++m)
             for (int64_t p = 0; p < 3; ++p) {
                 const int32_t *tokens = batch[m] + p * SEQUENCE;
                 const int32_t *labels = tokens + 3 * SEQUENCE;
                 int64_t number = 115 + (m * 2 + rank) * 3 + p;
-                if (number < SAMPLES) assert_int_equal(sample_at(tokens, labels), number);
-                for (int i = 0; number >= SAMPLES && i < SEQUENCE; ++i)
+                if (number < there) assert_int_equal(sample_at(tokens, labels), number);
+                for (int i = 0; number >= there && i < SEQUENCE; ++i)
                     assert_true(tokens[i] == 0 && labels[i] == -1);
             }
     }
-    assert_ok(pl_samples_load_in_order(samples, INT64_MAX - 12, &shape, 1, 2, batch[0]));
+    assert_ok(pl_samples_load_in_order(samples, INT64_MAX - 12, INT64_MAX, &shape, 1, 2, batch[0]));
     assert_int_equal(batch[1][6 * SEQUENCE - 1], -1);
     pl_samples_close(samples);
     remove_scratch(&s);
@@ -195,9 +197,9 @@ static void what_cannot_be_meant_is_refused(void **state)
     assert_fails(PL_BAD_INPUT, pl_samples_load(samples, INT64_MAX, &shape, 0, 2, batch),
                  "samples of the run", "does not fit 63 bits");
     assert_fails(PL_BAD_INPUT, pl_samples_load(samples, -1, &shape, 0, 2, batch), "-1 x 2");
-    assert_fails(PL_INTERNAL, pl_samples_load_in_order(samples, -1, &shape, 0, 2, batch),
+    assert_fails(PL_INTERNAL, pl_samples_load_in_order(samples, -1, 9, &shape, 0, 2, batch),
                  "first sample -1");
-    assert_fails(PL_BAD_INPUT, pl_samples_load_in_order(samples, INT64_MAX, &shape, 0, 2, batch),
+    assert_fails(PL_BAD_INPUT, pl_samples_load_in_order(samples, INT64_MAX, 9, &shape, 0, 2, batch),
                  "does not fit 63 bits");
     shape.sequence = SEQUENCE + 1;
     assert_fails(PL_INTERNAL, pl_samples_load(samples, 0, &shape, 0, 1, batch),

@@ -80,9 +80,6 @@ static inline int64_t pl_gate_offset(const pl_expert_positions *p, int64_t exper
     return 2 * first * width + w * pl_rows_of(p, expert) + (position - first);
 }
 
-/* Numbers of float that keep the pieces of a scratch on 64 bytes. */
-static inline int64_t pl_round_numbers(int64_t count) { return (count + 15) / 16 * 16; }
-
 /* What all operations on experts are given. */
 typedef struct pl_expert_shape {
     const pl_expert_rows *rows;
