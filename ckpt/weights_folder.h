@@ -23,9 +23,10 @@ typedef struct pl_weights pl_weights;
  * every tensor is there with its shape and type F32, BF16 or F16, and no other is. The head of a
  * tied model may be absent, or equal to the embedding bit for bit. Rotary frequencies
  * ("...rotary_emb.inv_freq"), which old files hold though they are no parameters, are skipped.
- * MODEL is not kept. The caller closes with pl_weights_close. Not collective. Errors: PL_BAD_INPUT
+ * A config.json beside them that says otherwise than MODEL (rope_theta, ...) is noted. MODEL is
+ * not kept. The caller closes with pl_weights_close. Not collective. Errors: PL_BAD_INPUT
  * with all that is missing, unexpected or of the wrong shape or type at once; those of
- * pl_safetensors_set_open. */
+ * pl_safetensors_set_open; those of pl_model_read for the config.json. */
 pl_status pl_weights_open(pl_weights **out, const char *path, const pl_model *model);
 void pl_weights_close(pl_weights *weights); /* NULL is allowed */
 

@@ -167,6 +167,7 @@ pl_status pl_weights_open(pl_weights **out, const char *path, const pl_model *mo
     PL_TRY(pl_allocate(&weights, 1, sizeof *weights, "weights"));
     pl_status status = pl_safetensors_set_open(&weights->set, path);
     if (status == PL_OK) status = check(&weights->set, path, model);
+    if (status == PL_OK) status = pl_weights_note_config(&weights->set.notes, path, model);
     if (status == PL_OK)
         *out = weights;
     else

@@ -37,6 +37,11 @@ pl_status pl_weights_name(pl_text *text, const pl_tensor *tensor, int64_t expert
 pl_status pl_weights_check_rows(const pl_tensor *tensor, int64_t row_begin, int64_t row_end,
                                 pl_dtype dtype);
 
+/* Where PATH is a folder with a config.json, add a line to NOTES for each of its facts that MODEL
+ * has otherwise and that weights alone do not show (rope_theta, num_experts_per_tok, ...). Errors:
+ * those of pl_model_read. */
+pl_status pl_weights_note_config(pl_text *notes, const char *path, const pl_model *model);
+
 /* How many tensors of the file TENSOR is: its experts, or 1. */
 static inline int64_t pl_weights_count(const pl_tensor *tensor)
 {

@@ -11,8 +11,9 @@ extern "C" {
 #endif
 
 /* Read the weights that the run has just written, draw some text with them, and show and record
- * it. Nothing is done for data that are not text; where it cannot be drawn (memory), only the reason
- * is shown, the run being over. Errors: PL_IO_FAILED, PL_NO_MEMORY when it cannot be recorded. */
+ * it. Nothing is done for data that are not text; where it cannot be drawn (memory), only the
+ * reason is shown, the run being over. Errors: PL_IO_FAILED, PL_NO_MEMORY when it cannot be
+ * recorded. */
 pl_status pl_final_sample(const pl_setup *setup, pl_backend *backend, pl_recorder *recorder,
                           pl_console *console);
 

@@ -1,9 +1,11 @@
 #include "train/generate.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "common/memory.h"
 #include "train/executor.h"
+#include "train/memory_need.h"
 #include "train/ranks.h"
 #include "train/recorder.h"
 #include "train/samples.h"
@@ -56,6 +58,11 @@ static pl_status sample(void *context, const float *logits, int64_t vocabulary)
     int64_t token = 0;
     int64_t choices = vocabulary < PL_BYTE_TOKENS ? vocabulary : PL_BYTE_TOKENS;
     if (r->rank != 0) return PL_OK;
+    for (int64_t i = 0; i < choices; ++i)
+        if (isnan(logits[i]))
+            return PL_FAIL(PL_BAD_INPUT,
+                           "the model's logits are not numbers: neither are all of its weights, or "
+                           "they are far too large");
     PL_TRY(pl_sampler_choose(&r->g->sampler, logits, choices, &token));
     r->g->tokens[r->length] = (int32_t)token;
     return PL_OK;
@@ -157,7 +164,9 @@ pl_status pl_generate(pl_text *text, const pl_generate_request *request)
     pl_plan plan;
     PL_TRY(make_plan(&plan, request));
     g.plan = &plan;
-    pl_status status = put_prompt(&g);
+    const int64_t world = request->layout->world;
+    pl_status status = pl_memory_require(&plan, 0, world, 1, pl_memory_available());
+    if (status == PL_OK) status = put_prompt(&g);
     int64_t first = g.prompt;
     if (status == PL_OK) status = run_ranks(&g);
     for (int64_t i = first; status == PL_OK && i < g.end; ++i) {

@@ -33,7 +33,8 @@ typedef struct pl_generate_request {
 
 /* Add the bytes that are drawn to TEXT. Rank 0 draws; all ranks compute the same sequence. The
  * model's vocabulary has at least PL_BYTE_TOKENS tokens, of which only those are drawn. Errors:
- * those of pl_plan_build, groups, backend; PL_NO_MEMORY. */
+ * those of pl_plan_build, pl_memory_require, groups, backend; PL_BAD_INPUT for weights whose logits
+ * are not numbers; PL_NO_MEMORY. */
 pl_status pl_generate(pl_text *text, const pl_generate_request *request);
 
 #ifdef __cplusplus

@@ -158,6 +158,11 @@ pl_status pl_ranks_make_world(pl_ranks *ranks, int64_t world, double timeout,
                        " processes were started; start %" PRId64 " of them (mpirun -np %" PRId64
                        "), or one by itself, whose threads are the ranks",
                        world, ranks->job->size, world, world);
+    if (alone && world > PL_RANKS_MOST_THREADS)
+        return PL_FAIL(PL_BAD_INPUT,
+                       "the layout has world=%" PRId64 " ranks; one process has at most %d, as "
+                       "threads: start a process each (mpirun -np %" PRId64 ")",
+                       world, (int)PL_RANKS_MOST_THREADS, world);
     if (alone) {
         pl_status status = make_groups(ranks, world, timeout);
         if (status != PL_OK) {

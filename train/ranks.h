@@ -44,7 +44,9 @@ pl_status pl_ranks_compare(pl_ranks *ranks, uint64_t number, const char *words);
 
 /* Make WORLD ranks, whose waits end after TIMEOUT seconds, and let them look at INTERRUPTED (NULL:
  * they do not). Errors: PL_BAD_INPUT when several processes were started and WORLD is another
- * number, naming both; PL_NO_MEMORY. */
+ * number, naming both, or when they would be more than PL_RANKS_MOST_THREADS threads, each of which
+ * keeps something of every other; PL_NO_MEMORY. */
+enum { PL_RANKS_MOST_THREADS = 1024 };
 pl_status pl_ranks_make_world(pl_ranks *ranks, int64_t world, double timeout,
                               const volatile sig_atomic_t *interrupted);
 
