@@ -72,7 +72,11 @@ pl_status pl_weights_sync(const pl_weights_writer *writer);
  * former files are still there; PL_NO_MEMORY. */
 pl_status pl_weights_finish(const pl_weights_writer *writer);
 
-/* Without a finish the temporary file stays, to be written over. NULL is allowed. */
+/* In place of a finish, on ranks that have failed: remove the temporary file, and FOLDER if nothing
+ * is left in it. */
+void pl_weights_discard(const pl_weights_writer *writer);
+
+/* Without a finish or discard the temporary file stays, to be written over. NULL is allowed. */
 void pl_weights_writer_close(pl_weights_writer *writer);
 
 #ifdef __cplusplus

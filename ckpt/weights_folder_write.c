@@ -311,6 +311,12 @@ pl_status pl_weights_finish(const pl_weights_writer *writer)
     return sync_folder(writer->folder);
 }
 
+void pl_weights_discard(const pl_weights_writer *writer)
+{
+    (void)unlink(writer->temporary);
+    (void)rmdir(writer->folder); /* unless there are earlier weights in it */
+}
+
 void pl_weights_writer_close(pl_weights_writer *writer)
 {
     if (!writer) return;

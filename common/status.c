@@ -52,6 +52,7 @@ const char *pl_status_name(pl_status status)
     case PL_IO_FAILED: return "IO_FAILED";
     case PL_PEER_FAILED: return "PEER_FAILED";
     case PL_TIMED_OUT: return "TIMED_OUT";
+    case PL_RUN_FAILED: return "RUN_FAILED";
     case PL_INTERNAL: return "INTERNAL";
     }
     return "UNKNOWN";
@@ -68,6 +69,7 @@ int pl_status_exit_code(pl_status status)
     case PL_IO_FAILED:
     case PL_PEER_FAILED:
     case PL_TIMED_OUT:
+    case PL_RUN_FAILED:
     case PL_INTERNAL: return 3;
     }
     return 3;

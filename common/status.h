@@ -33,6 +33,7 @@ typedef enum PL_MUST_CHECK pl_status {
     PL_IO_FAILED,    /* reading, writing or syncing failed: 3 */
     PL_PEER_FAILED,  /* another rank failed or never came: 3 */
     PL_TIMED_OUT,    /* a deadline passed on this rank: 3 */
+    PL_RUN_FAILED,   /* a run came to nothing for what it met on its way: 3 */
     PL_INTERNAL      /* pleat broke its own rules: 3; always a defect worth a report */
 } pl_status;
 

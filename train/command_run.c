@@ -158,6 +158,11 @@ static pl_status finish(job *j)
                        result.steps);
     else
         PL_TRY(pl_final_sample(setup, j->backend, recorder, &j->console));
+    if (result.not_finite > 0 && result.updates == 0)
+        return PL_FAIL(PL_RUN_FAILED,
+                       "no step has moved the weights: the norm of the gradients was not finite in "
+                       "%" PRId64 " of %" PRId64 " steps",
+                       result.not_finite, result.steps);
     return PL_OK;
 }
 
@@ -174,7 +179,7 @@ static pl_status train(job *j, const run_options *o, const pl_program_facts *pro
     PL_TRY(pl_training_open(&j->training, &request));
     if (j->ranks.process == 0) announce(j);
     pl_status status = pl_ranks_run(&j->ranks, pl_training_rank, j->training);
-    return pl_status_exit_code(status) == 2 ? PL_IO_FAILED : status; /* the run had begun */
+    return pl_status_exit_code(status) == 2 ? PL_RUN_FAILED : status; /* it had begun */
 }
 
 /* Free everything. STATUS is that of the run; the words of an earlier failure are kept. */

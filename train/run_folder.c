@@ -104,6 +104,39 @@ static pl_status check_above(const char *folder)
     return status;
 }
 
+/* What is to be replaced is what a run leaves: no links, which lead elsewhere, and nothing whose
+ * opening waits. */
+static pl_status check_member(const char *folder, const char *name)
+{
+    struct stat facts;
+    pl_text path = {0};
+    bool is_folder = strcmp(name, PL_RUN_FOLDER_WEIGHTS) == 0;
+    pl_run_folder_path(&path, folder, name);
+    pl_status status = pl_text_status(&path);
+    if (status == PL_OK && lstat(pl_text_string(&path), &facts) == 0 &&
+        !(is_folder ? S_ISDIR(facts.st_mode) : S_ISREG(facts.st_mode)))
+        status = PL_FAIL(PL_BAD_INPUT,
+                         "output folder %s: %s in it is no %s, so it is not replaced: --output "
+                         "names another folder",
+                         folder, name, is_folder ? "folder" : "regular file");
+    pl_text_free(&path);
+    return status;
+}
+
+static pl_status check_members(const char *folder)
+{
+    static const char *const names[] = {PL_RUN_FOLDER_FILE,
+                                        PL_RUN_FOLDER_LOG,
+                                        PL_RUN_FOLDER_WEIGHTS,
+                                        PL_RUN_FOLDER_WEIGHTS "/config.json",
+                                        PL_RUN_FOLDER_WEIGHTS "/config.json.tmp",
+                                        PL_RUN_FOLDER_WEIGHTS "/model.safetensors",
+                                        PL_RUN_FOLDER_WEIGHTS "/model.safetensors.tmp"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; ++i)
+        PL_TRY(check_member(folder, names[i]));
+    return PL_OK;
+}
+
 pl_status pl_run_folder_check(const char *folder, bool overwrite)
 {
     struct stat facts;
@@ -115,7 +148,7 @@ pl_status pl_run_folder_check(const char *folder, bool overwrite)
         return PL_FAIL(PL_BAD_INPUT, "output folder %s: %s", folder, strerror(errno));
     if (!S_ISDIR(facts.st_mode))
         return PL_FAIL(PL_BAD_INPUT, "output folder %s: it is there and is no folder", folder);
-    return overwrite ? PL_OK : check_empty(folder);
+    return overwrite ? check_members(folder) : check_empty(folder);
 }
 
 /* --- preparing --- */

@@ -24,7 +24,8 @@ pl_status pl_run_folder_name(pl_text *name, const pl_run *run, const char *given
 
 /* Whether FOLDER can take a run: it is not there yet, or is an empty folder, or OVERWRITE says that
  * a run in it may be replaced. Nothing is written. Errors: PL_BAD_INPUT when it is something else,
- * or what it would stand in is no folder; PL_IO_FAILED when it cannot be looked into. */
+ * or what it would stand in is no folder, or a file to be replaced is no regular one; PL_IO_FAILED
+ * when it cannot be looked into. */
 pl_status pl_run_folder_check(const char *folder, bool overwrite);
 
 /* Make FOLDER with those above it, remove the event files of an earlier run from it, and write RUN

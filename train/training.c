@@ -28,7 +28,7 @@ typedef struct rank_state {
     int64_t step;  /* that is read, from 0 */
     bool held_out; /* validation data are read, from window `window` on */
     int64_t window;
-    int64_t updates;
+    int64_t updates, not_finite;
     bool said_empty;
     const char *stopped_by;
 } rank_state;
@@ -204,6 +204,7 @@ static pl_status run_step(rank_state *state)
     pl_program_result result;
     PL_TRY(pl_executor_run(state->executor, PL_PROGRAM_STEP, &input, &result));
     state->updates += result.updated;
+    state->not_finite += !result.updated && result.tokens > 0;
     PL_TRY(record_step(state, &result, lr, pl_now() - began));
     PL_TRY(remark(state, &result));
     if (result.flags[0]) state->stopped_by = signal_name(state);
@@ -272,6 +273,14 @@ static pl_status write_weights(rank_state *state)
     return status;
 }
 
+/* What a failed run has written of them. */
+static void discard_weights(pl_training *training)
+{
+    pthread_mutex_lock(&training->lock);
+    if (training->writer) pl_weights_discard(training->writer);
+    pthread_mutex_unlock(&training->lock);
+}
+
 static pl_status run_programs(rank_state *state)
 {
     pl_training *training = state->training;
@@ -287,8 +296,10 @@ static pl_status run_programs(rank_state *state)
     }
     PL_TRY(write_weights(state));
     if (state->rank == 0)
-        training->result = (pl_training_result){
-            .steps = state->step, .updates = state->updates, .stopped_by = state->stopped_by};
+        training->result = (pl_training_result){.steps = state->step,
+                                                .updates = state->updates,
+                                                .not_finite = state->not_finite,
+                                                .stopped_by = state->stopped_by};
     return PL_OK;
 }
 
@@ -314,6 +325,7 @@ pl_status pl_training_rank(void *context, int64_t rank, int64_t local, pl_proces
         status = pl_executor_open(&state.executor, &options);
     }
     if (status == PL_OK) status = run_programs(&state);
+    if (status != PL_OK) discard_weights(training);
     if (status != PL_OK) pl_process_group_fail(world, status, pl_error_text());
     pl_executor_close(state.executor);
     if (device) device->functions->close(device);

@@ -28,6 +28,7 @@ typedef struct pl_training_request {
 /* How a run ended. */
 typedef struct pl_training_result {
     int64_t steps, updates;
+    int64_t not_finite;     /* steps without an update because of the gradients' norm */
     const char *stopped_by; /* "SIGINT"; NULL: it went to its end */
 } pl_training_result;
 
