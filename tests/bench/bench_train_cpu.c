@@ -11,6 +11,7 @@
  */
 #include <cblas.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +55,7 @@ typedef struct bench_case {
 /* Steps and products in turns; false when the ratio is below its limit. */
 static bool measure(train_bench *b, const bench_case *c)
 {
-    double step[CHUNKS * 2], product[CHUNKS];
+    double step[CHUNKS * 2], product[CHUNKS], ratios[CHUNKS];
     double tokens = (double)(b->plan.layout.world * c->micro * TRAIN_BENCH_SEQUENCE);
     double gflop = gflop_of_1024_tokens * tokens / 1024;
     float *x = product_array(0.5F), *y = product_array(0.25F), *z = product_array(0);
@@ -66,8 +67,14 @@ static bool measure(train_bench *b, const bench_case *c)
         step[2 * i + 1] = train_bench_step(b);
     }
     train_bench_stop(b);
+    /* Each chunk has a ratio of its own, of the better of its steps and the best of its products:
+     * what slows the machine for a while slows both. */
+    for (int i = 0; i < CHUNKS; ++i) {
+        const double *pair = step + (ptrdiff_t)2 * i;
+        ratios[i] = gflop / (pair[0] < pair[1] ? pair[0] : pair[1]) / product[i];
+    }
     double seconds = train_bench_median(step, CHUNKS * 2);
-    double rate = train_bench_median(product, CHUNKS), ratio = gflop / seconds / rate;
+    double rate = train_bench_median(product, CHUNKS), ratio = train_bench_median(ratios, CHUNKS);
     printf(
         "train_cpu %s: step %.1f ms, %.0f tokens/s, %.1f GFLOP/s; OpenBLAS %s 1024^3 on %d: %.1f "
         "GFLOP/s; ratio %.3f, limit %.2f%s\n",
