@@ -7,18 +7,6 @@
 #include "common/json.h"
 #include "common/text.h"
 
-/* The facts of MODEL that pleat uses, as JSON; the caller frees. */
-static pl_status facts_of(struct json_t **out, const pl_model *model)
-{
-    pl_text text = {0};
-    pl_model_write(&text, model);
-    pl_status status = pl_text_status(&text);
-    if (status == PL_OK)
-        status = pl_json_parse(out, pl_text_string(&text), text.length, "the model");
-    pl_text_free(&text);
-    return status;
-}
-
 static void add_value(pl_text *notes, const json_t *value)
 {
     enum { SHOWN = 60, DIGITS = 12 };
@@ -64,8 +52,8 @@ static pl_status compare(pl_text *notes, const char *file, const pl_model *model
     pl_model beside;
     json_t *there = NULL, *here = NULL;
     PL_TRY(pl_model_read(&beside, file));
-    pl_status status = facts_of(&there, &beside);
-    if (status == PL_OK) status = facts_of(&here, model);
+    pl_status status = pl_model_facts(&there, &beside);
+    if (status == PL_OK) status = pl_model_facts(&here, model);
     if (status == PL_OK) note_differences(notes, file, there, here);
     pl_json_free(there);
     pl_json_free(here);

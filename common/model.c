@@ -30,6 +30,13 @@ const char *pl_tensor_class_name(pl_tensor_class class_) { return class_names[cl
 
 const char *pl_family_name(pl_family family) { return family_names[family]; }
 
+bool pl_model_is_trained(const pl_model *model)
+{
+    for (int64_t i = 0; i < model->tensor_count; ++i)
+        if (!model->tensors[i].frozen) return true;
+    return false;
+}
+
 void pl_model_free(pl_model *model)
 {
     pl_free(model->layer_is_moe);

@@ -106,9 +106,16 @@ const char *const *pl_model_builtin_names(int *count_out);
 
 void pl_model_free(pl_model *model);
 
+/* Whether any tensor is trained: not all are frozen. */
+bool pl_model_is_trained(const pl_model *model);
+
 /* The facts of MODEL as one line of JSON in transformers-4 spelling, fixed key order, from which
  * pl_model_parse makes an equal model. */
 void pl_model_write(pl_text *text, const pl_model *model);
+
+/* The same as a JSON object, freed with pl_json_free. Errors: PL_NO_MEMORY. */
+struct json_t;
+pl_status pl_model_facts(struct json_t **out, const pl_model *model);
 
 /* Apply patterns to tensor names: '*' any run of characters, '?' one, otherwise literal and over
  * the whole name; a pattern without '*' or '?' also matches as a dotted part of the name

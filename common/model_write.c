@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/json.h"
 #include "common/model_internal.h"
 
 static void add_integer(pl_text *text, const char *key, int64_t value)
@@ -87,4 +88,15 @@ void pl_model_write(pl_text *text, const pl_model *model)
     add_number(text, "initializer_range", model->initializer_range);
     add_rope(text, model);
     pl_text_add(text, ", \"torch_dtype\": \"%s\"}", stored_dtype_name(model->stored_dtype));
+}
+
+pl_status pl_model_facts(struct json_t **out, const pl_model *model)
+{
+    pl_text text = {0};
+    pl_model_write(&text, model);
+    pl_status status = pl_text_status(&text);
+    if (status == PL_OK)
+        status = pl_json_parse(out, pl_text_string(&text), text.length, "the model");
+    pl_text_free(&text);
+    return status;
 }

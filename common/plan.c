@@ -63,8 +63,7 @@ static pl_status check_length(const pl_plan *plan)
 
 static pl_status check_trained(const pl_model *model)
 {
-    for (int64_t i = 0; i < model->tensor_count; ++i)
-        if (!model->tensors[i].frozen) return PL_OK;
+    if (pl_model_is_trained(model)) return PL_OK;
     return PL_FAIL(PL_BAD_INPUT, "every tensor of %s is frozen: a step needs something to train",
                    model->name);
 }

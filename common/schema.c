@@ -36,8 +36,8 @@ static const pl_schema_key keys[] = {
     {"backend", "what computes", CHOICE(backend, pl_backend_names, "cpu")},
 
     {"workers",
-     "threads that compute, of one process and all its ranks; 0: the "
-     "processors, shared by the processes of a machine",
+     "threads that compute, of one process and all its ranks; 0: the processors, shared by the "
+     "processes of a machine",
      INTEGER(workers, 0, 4096, "0"), .unit = "threads"},
 
     {"data.train", "files and folders to train on", .type = PL_VALUE_LIST, AT(data.train),

@@ -4,7 +4,6 @@
 
 #include "train/backends.h"
 #include "train/command.h"
-#include "train/console.h"
 #include "train/sampler.h"
 
 enum { JSON, OPTIONS };
@@ -80,7 +79,7 @@ static pl_status take(void *context, int option, const char *value)
     return PL_OK;
 }
 
-static pl_status show(pl_console *console, bool json)
+static pl_status show(bool json)
 {
     found list[2];
     pl_backend *cpu = NULL, *cuda = NULL;
@@ -99,8 +98,7 @@ static pl_status show(pl_console *console, bool json)
         if (status == PL_OK) status = pl_text_status(&list[i].words);
         pl_text_free(&list[i].words);
     }
-    if (status == PL_OK) status = pl_text_status(&text);
-    if (status == PL_OK) pl_console_show(console, pl_text_string(&text));
+    if (status == PL_OK) return pl_command_print(&text);
     pl_text_free(&text);
     return status;
 }
@@ -111,9 +109,5 @@ pl_status pl_command_devices(const pl_program_facts *program, int count, char **
     (void)program;
     PL_TRY(pl_arguments_parse(&help, &devices_usage, count, arguments, take, &json));
     if (help) return pl_command_help(&devices_usage);
-    pl_console console = pl_console_make(false, false);
-    pl_status status = show(&console, json);
-    if (status == PL_OK) status = pl_console_finish(&console);
-    pl_console_free(&console);
-    return status;
+    return show(json);
 }

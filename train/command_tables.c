@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "train/command.h"
-#include "train/console.h"
 #include "train/recorder.h"
 #include "train/samples.h"
 #include "train/schedule.h"

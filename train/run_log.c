@@ -174,14 +174,8 @@ static pl_status put_settings(line *l, const pl_run *run)
 
 static pl_status put_model(line *l, const pl_model *model)
 {
-    pl_text facts = {0};
     json_t *value = NULL;
-    pl_model_write(&facts, model);
-    pl_status status = pl_text_status(&facts);
-    if (status == PL_OK)
-        status = pl_json_parse(&value, pl_text_string(&facts), facts.length, "the model");
-    pl_text_free(&facts);
-    PL_TRY(status);
+    PL_TRY(pl_model_facts(&value, model));
     put_words(l, "model_name", model->name);
     put(l, l->object, "model", value);
     return PL_OK;

@@ -37,8 +37,9 @@ void pl_learning_rate_describe(pl_text *text);
 /* The schedule of REQUEST. Pure. */
 pl_learning_rate pl_learning_rate_make(const pl_schedule_request *request);
 
-/* The rate of step STEP, counted from 0. Past the last step it stays as it ends. Source:
- * PithTrain's schedules, as tabulated in testdata/hf/schedules. Pure. */
+/* The rate of step STEP, counted from 0; PL_DECAY_LINEAR, which only tests ask for so far, decays
+ * as lr * (1 + (final - 1) * t). Past the last step it stays as it ends. Source: PithTrain's
+ * schedules, as tabulated in testdata/hf/schedules. Pure. */
 double pl_learning_rate_at(const pl_learning_rate *rate, int64_t step);
 
 #ifdef __cplusplus

@@ -33,8 +33,7 @@ static pl_status check_layout(const pl_run *run, const pl_layout *layout)
 
 static pl_status check_trained(const pl_run *run, const pl_model *model)
 {
-    for (int64_t i = 0; i < model->tensor_count; ++i)
-        if (!model->tensors[i].frozen) return PL_OK;
+    if (pl_model_is_trained(model)) return PL_OK;
     return pl_run_blame(run, "frozen",
                         PL_FAIL(PL_BAD_INPUT,
                                 "every tensor of %s is frozen: a run needs something to train",

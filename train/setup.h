@@ -37,7 +37,7 @@ typedef struct pl_setup {
     pl_weights *weights;      /* where the run starts from; NULL: initial values of its own */
     pl_plan plan;             /* start, step, evaluate with validation data, export */
     pl_text folder;           /* of the output */
-    pl_text remark;           /* which backend stands for `auto`; "": it was not asked for */
+    pl_text remark;           /* why `auto` is the CPU; "": nothing to say */
     bool has_model, has_plan; /* for freeing */
 } pl_setup;
 

@@ -29,13 +29,11 @@ void pl_tokens_describe(pl_text *text)
         "| File | Kind | Tokens |\n|---|---|---|\n"
         "| `NAME.bin` with a `NAME.idx` beside it | Megatron's indexed data | those of all "
         "sequences in order; element types 1 (u8), 2 (i8), 3 (i16), 4 (i32), 5 (i64), 8 (u16) |\n"
-        "| `NAME.bin` that begins with 20240520, version 1 | llm.c's | uint16 behind 256 int32, "
-        "the "
-        "third of which counts them |\n"
+        "| `NAME.bin` that begins with 20240520, version 1 | llm.c's | uint16 behind 256 "
+        "int32, the third of which counts them |\n"
         "| `NAME.bin` that begins with 20240801, version 7 | llm.c's | the same with uint32 |\n"
         "| any other name, and not the beginning of one of those | plain text | a byte is a token, "
-        "0 to "
-        "255; 256 stands behind every file |\n");
+        "0 to 255; 256 stands behind every file |\n");
 }
 
 static pl_status add_file(pl_tokens *tokens, const pl_walked_file *walked)

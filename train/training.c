@@ -325,8 +325,10 @@ pl_status pl_training_rank(void *context, int64_t rank, int64_t local, pl_proces
         status = pl_executor_open(&state.executor, &options);
     }
     if (status == PL_OK) status = run_programs(&state);
-    if (status != PL_OK) discard_weights(training);
-    if (status != PL_OK) pl_process_group_fail(world, status, pl_error_text());
+    if (status != PL_OK) {
+        discard_weights(training);
+        pl_process_group_fail(world, status, pl_error_text());
+    }
     pl_executor_close(state.executor);
     if (device) device->functions->close(device);
     return status;
