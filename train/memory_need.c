@@ -9,10 +9,11 @@
 
 /* --- what a plan asks for --- */
 
-/* A plan that was given may say anything; sums of few numbers of this size do not overflow. */
+/* A plan that was given may say anything; sums of a million numbers of this size do not overflow.
+ */
 static int64_t product(int64_t a, int64_t b)
 {
-    const int64_t most = INT64_MAX >> 32;
+    const int64_t most = INT64_MAX >> 20; /* 8 TiB */
     int64_t result = 0;
     return __builtin_mul_overflow(a, b, &result) || result > most ? most : result;
 }
