@@ -1,16 +1,19 @@
+#define _GNU_SOURCE /* sched_setaffinity */
 /* What training costs on a CPU: whole AdamW steps in fp32 of one model, alternating in one run with
  * OpenBLAS's own 1024^3 product on as many threads. The model rate credits the same products to
  * every program: 6 x active parameters without the embedding a token, and attention uncut by the
  * mask; 28.25 GFLOP for 4 x 256 tokens. Exit status 1 when a ratio is below its limit.
  *
  * Where OpenBLAS does not know the processor, both sides get the kernels that pleat-train would
- * choose (kernels/cpu/blas.h); OPENBLAS_CORETYPE overrides that.
+ * choose (kernels/cpu/blas.h); OPENBLAS_CORETYPE overrides that. With one worker everything stays on
+ * one processor: others may be slowed by other programs more or less than it is.
  *
  * bench_train_cpu [profile]: with the word, one worker trains for some seconds and nothing else,
  * for perf.
  */
 #include <cblas.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +21,7 @@
 
 #include "tests/bench/train_bench.h"
 
-enum { SIDE = 1024, CHUNKS = 12 };
+enum { SIDE = 1024, CHUNKS = 24 };
 
 static const double gflop_of_1024_tokens = 28.25;
 
@@ -29,20 +32,20 @@ static float *product_array(float value)
     return array;
 }
 
-/* Products of 2^30 multiply-adds a second, in GFLOP/s: the best of some. */
-static double product_rate(int threads, const float *a, const float *b, float *c)
+/* Products of 2^30 multiply-adds for at least SECONDS, in GFLOP/s. */
+static double product_rate(int threads, double seconds, const float *a, const float *b, float *c)
 {
-    double best = 1e30;
+    double begin = train_bench_now(), took = 0;
+    int done = 0;
     openblas_set_num_threads(threads);
-    for (int i = 0; i < 4; ++i) {
-        double begin = train_bench_now();
+    while (took < seconds) {
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, SIDE, SIDE, SIDE, 1, a, SIDE, b,
                     SIDE, 0, c, SIDE);
-        double took = train_bench_now() - begin;
-        best = took < best ? took : best;
+        took = train_bench_now() - begin;
+        ++done;
     }
     openblas_set_num_threads(1);
-    return 2.0 * SIDE * SIDE * SIDE / best * 1e-9;
+    return 2.0 * SIDE * SIDE * SIDE * done / took * 1e-9;
 }
 
 typedef struct bench_case {
@@ -52,28 +55,37 @@ typedef struct bench_case {
     double limit;
 } bench_case;
 
+/* Threads made from now on, and this one, run on the last processor that they may use, or on all
+ * of ALLOWED again. */
+static void stay_on_one(const cpu_set_t *allowed, bool one)
+{
+    cpu_set_t set = *allowed;
+    for (size_t i = 0, left = (size_t)CPU_COUNT(&set); one && left > 1; ++i) {
+        if (!CPU_ISSET(i, &set)) continue;
+        CPU_CLR(i, &set);
+        --left;
+    }
+    (void)sched_setaffinity(0, sizeof set, &set);
+}
+
 /* Steps and products in turns; false when the ratio is below its limit. */
 static bool measure(train_bench *b, const bench_case *c)
 {
-    double step[CHUNKS * 2], product[CHUNKS], ratios[CHUNKS];
+    double step[CHUNKS], product[CHUNKS], ratios[CHUNKS];
     double tokens = (double)(b->plan.layout.world * c->micro * TRAIN_BENCH_SEQUENCE);
     double gflop = gflop_of_1024_tokens * tokens / 1024;
     float *x = product_array(0.5F), *y = product_array(0.25F), *z = product_array(0);
     if (!x || !y || !z || !train_bench_start(b)) return false;
     for (int i = 0; i < 3; ++i) train_bench_step(b);
+    /* Each chunk has a ratio of its own. The products take as long as a step, for what slows the
+     * machine for a while to have the same chance with both. */
     for (int i = 0; i < CHUNKS; ++i) {
-        product[i] = product_rate(c->workers, x, y, z);
-        step[2 * i] = train_bench_step(b);
-        step[2 * i + 1] = train_bench_step(b);
+        step[i] = train_bench_step(b);
+        product[i] = product_rate(c->workers, step[i], x, y, z);
+        ratios[i] = gflop / step[i] / product[i];
     }
     train_bench_stop(b);
-    /* Each chunk has a ratio of its own, of the better of its steps and the best of its products:
-     * what slows the machine for a while slows both. */
-    for (int i = 0; i < CHUNKS; ++i) {
-        const double *pair = step + (ptrdiff_t)2 * i;
-        ratios[i] = gflop / (pair[0] < pair[1] ? pair[0] : pair[1]) / product[i];
-    }
-    double seconds = train_bench_median(step, CHUNKS * 2);
+    double seconds = train_bench_median(step, CHUNKS);
     double rate = train_bench_median(product, CHUNKS), ratio = train_bench_median(ratios, CHUNKS);
     printf(
         "train_cpu %s: step %.1f ms, %.0f tokens/s, %.1f GFLOP/s; OpenBLAS %s 1024^3 on %d: %.1f "
@@ -108,10 +120,13 @@ int main(int count, char **words)
         {"1 rank, 2 workers, 4 x 256", "single:world=1", 4, 2, 0.68},
         {"8 thread ranks legacy ep 4, 2 workers, 8 x 256", "legacy:world=8,ep=4", 1, 2, 0.5},
     };
+    cpu_set_t allowed;
     train_bench_choose_kernels(words);
+    (void)sched_getaffinity(0, sizeof allowed, &allowed);
     bool good = true, profiling = count > 1 && strcmp(words[1], "profile") == 0;
     for (size_t i = 0; i < (profiling ? 1 : sizeof cases / sizeof *cases); ++i) {
         train_bench b;
+        stay_on_one(&allowed, cases[i].workers == 1);
         if (train_bench_open(&b, cases[i].layout, cases[i].micro, cases[i].workers) != PL_OK) {
             fprintf(stderr, "%s\n", pl_error_text());
             return 3;

@@ -5,14 +5,15 @@
 #include "kernels/cpu/isa/expert_swiglu.h"
 #include "kernels/cpu/isa/operations.h"
 
-/* Numbers of the width that a task does: each of them reads all rows, but a single expert should
- * make several tasks. Rows that are summed over in one product. */
-enum { TASK_WIDTH = 256, SUM_ROWS = 512 };
+/* Numbers of the width that a task does at least: each task packs all rows anew, but there should
+ * be TASKS of them even of few experts. Rows that are summed over in one product. */
+enum { TASK_WIDTH = 256, TASKS = 8, SUM_ROWS = 512 };
 
 typedef struct backward {
     const pl_experts_weights_arguments *a;
     pl_expert_positions p;
     int64_t tasks; /* of one expert */
+    int64_t range; /* numbers of the width that each of them does, but for the last */
     int64_t block; /* numbers of the width that are taken through everything together */
 } backward;
 
@@ -50,8 +51,8 @@ static work start(const backward *b, int64_t index, float *scratch)
     work w = {.b = b, .expert = index / b->tasks};
     int64_t rows = sum_rows(b), wide = rows * pl_pad_lanes(b->a->hidden);
     w.in = scratch;
-    w.first = index % b->tasks * TASK_WIDTH;
-    w.end = b->a->width - w.first < TASK_WIDTH ? b->a->width : w.first + TASK_WIDTH;
+    w.first = index % b->tasks * b->range;
+    w.end = b->a->width - w.first < b->range ? b->a->width : w.first + b->range;
     w.dout = w.in + wide;
     w.act = w.dout + wide;
     w.weights = w.act + rows * b->block;
@@ -206,6 +207,15 @@ static void backward_task(void *context, int64_t index, void *scratch)
 
 /* --- the operation --- */
 
+static void split_width(backward *b)
+{
+    int64_t most = pl_divide_up(b->a->width, TASK_WIDTH);
+    int64_t tasks = b->a->rows.experts > 0 ? pl_divide_up(TASKS, b->a->rows.experts) : 1;
+    if (tasks > most) tasks = most;
+    b->range = pl_divide_up(pl_divide_up(b->a->width, tasks), PL_STEP_ROWS) * PL_STEP_ROWS;
+    b->tasks = pl_divide_up(b->a->width, b->range);
+}
+
 static void note(pl_device *device, pl_stream stream, const pl_experts_weights_arguments *a,
                  int64_t rows)
 {
@@ -233,7 +243,8 @@ pl_status PL_ISA(pl_cpu_experts_weights)(pl_device *device, pl_stream stream,
     const char *what = "experts_weights";
     pl_expert_shape shape = {&a->rows, a->dtype, a->hidden, a->width};
     PL_TRY(PL_ISA(pl_cpu_check_experts)(device, what, &shape));
-    backward b = {.a = a, .tasks = pl_divide_up(a->width, TASK_WIDTH)};
+    backward b = {.a = a};
+    split_width(&b);
     PL_TRY(PL_ISA(pl_cpu_expert_positions)(device, what, &a->rows, 0, &b.p));
     note(device, stream, a, b.p.count);
     b.block = pl_block_rows(SUM_ROWS);

@@ -4,10 +4,13 @@
 #include "kernels/cpu/isa/operations.h"
 #include "kernels/cpu/isa/split.h"
 
-/* Tiles of the result. BLAS is fastest with large ones; one is halved, along its longer side, while
- * there are fewer than TILES and it has more than TILE_WORK multiply-adds and TILE_AREA elements.
+/* Tiles of the result. BLAS is fastest with large ones, since it copies both factors anew for each:
+ * a single worker takes as much as its caches bear; for more, a tile is halved, along its longer
+ * side, while there are fewer than two a worker and it has more than TILE_WORK multiply-adds and
+ * TILE_AREA elements. Sides are whole TILE_STEPs, so that no element's sum depends on its tile.
  */
-enum { TILE_SIDE = 512, TILE_STEP = 64, TILES = 4, TILE_WORK = 24 << 20, TILE_AREA = 32 << 10 };
+enum { TILE_SIDE = 512, TILE_STEP = 64, TILE_WORK = 24 << 20, TILE_AREA = 32 << 10 };
+enum { ALONE_SIDE = 1024 };
 
 typedef struct tiles {
     const pl_product_arguments *a;
@@ -27,13 +30,14 @@ static int64_t half(int64_t side)
     return pl_divide_up(side, TWO_STEPS) * TILE_STEP;
 }
 
-static tiles make_tiles(const pl_product_arguments *a)
+static tiles make_tiles(const pl_product_arguments *a, int workers)
 {
     tiles t = {.a = a};
-    t.rows = a->m < TILE_SIDE ? a->m : TILE_SIDE;
-    t.cols = a->n < TILE_SIDE ? a->n : TILE_SIDE;
+    int64_t side = workers == 1 ? ALONE_SIDE : TILE_SIDE, enough = workers == 1 ? 1 : 2 * workers;
+    t.rows = a->m < side ? a->m : side;
+    t.cols = a->n < side ? a->n : side;
     count_tiles(&t);
-    while (t.down * t.across < TILES && t.rows * t.cols * a->k > TILE_WORK &&
+    while (t.down * t.across < enough && t.rows * t.cols * a->k > TILE_WORK &&
            t.rows * t.cols > TILE_AREA) {
         if (t.rows > t.cols)
             t.rows = half(t.rows);
@@ -102,6 +106,6 @@ pl_status PL_ISA(pl_cpu_product)(pl_device *device, pl_stream stream, const pl_p
     };
     pl_device_note(device, stream, "product", 2 * a->m * a->n * a->k, touches, 4);
     if (a->m == 0 || a->n == 0) return PL_OK;
-    tiles t = make_tiles(a);
+    tiles t = make_tiles(a, pl_pool_workers(pl_cpu_pool(device)));
     return pl_pool_run(pl_cpu_pool(device), t.down * t.across, 0, product_tile, &t);
 }
