@@ -5,8 +5,8 @@
  * mask; 28.25 GFLOP for 4 x 256 tokens. Exit status 1 when a ratio is below its limit.
  *
  * Where OpenBLAS does not know the processor, both sides get the kernels that pleat-train would
- * choose (kernels/cpu/blas.h); OPENBLAS_CORETYPE overrides that. With one worker everything stays on
- * one processor: others may be slowed by other programs more or less than it is.
+ * choose (kernels/cpu/blas.h); OPENBLAS_CORETYPE overrides that. With one worker everything stays
+ * on one processor: others may be slowed by other programs more or less than it is.
  *
  * bench_train_cpu [profile]: with the word, one worker trains for some seconds and nothing else,
  * for perf.
