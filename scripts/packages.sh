@@ -2,8 +2,8 @@
 
 build_packages=(build-essential cmake ninja-build pkg-config
     libjansson-dev libyaml-dev libxxhash-dev libcmocka-dev
-    libopenblas-dev libopenmpi-dev openmpi-bin)
-test_packages=(clang clang-format clang-tidy)
+    libopenblas-dev libopenmpi-dev openmpi-bin libhdf5-dev)
+test_packages=(clang clang-format clang-tidy python3-h5py hdf5-tools)
 fresh_packages=(debootstrap)
 
 # missing_packages PACKAGE...: those that are not installed, one a line.

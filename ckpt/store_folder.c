@@ -1,0 +1,276 @@
+/* Names, the lock, and removing. Coming to be: store_commit.c. */
+#define _DEFAULT_SOURCE /* flock */
+#include "ckpt/store_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/memory.h"
+
+static const char lead[] = "step-", coming[] = ".tmp-", going[] = ".old-";
+
+static pl_status failed(const char *path, const char *what)
+{
+    return PL_FAIL(PL_IO_FAILED, "%s: %s: %s", path, what, strerror(errno));
+}
+
+/* --- names --- */
+
+pl_status pl_checkpoint_path(pl_text *path, const char *root, int64_t step)
+{
+    char name[48];
+    snprintf(name, sizeof name, "%s%" PRId64, lead, step);
+    return pl_manifest_path(path, root, name);
+}
+
+static pl_status marked_path(pl_text *path, const char *root, int64_t step, const char *mark,
+                             uint64_t nonce)
+{
+    char digits[PL_HASH_TEXT];
+    PL_TRY(pl_checkpoint_path(path, root, step));
+    pl_text_add(path, "%s%s", mark, pl_hash_print(nonce, digits));
+    return pl_text_status(path);
+}
+
+pl_status pl_checkpoint_temporary_path(pl_text *path, const char *root, int64_t step,
+                                       uint64_t nonce)
+{
+    return marked_path(path, root, step, coming, nonce);
+}
+
+/* The step of "step-20"; *REST is what follows the number. False for other names. */
+static bool read_name(int64_t *step, const char **rest, const char *name)
+{
+    char *end = NULL;
+    if (strncmp(name, lead, sizeof lead - 1) != 0) return false;
+    const char *digits = name + sizeof lead - 1;
+    if (*digits < '0' || *digits > '9' || (*digits == '0' && digits[1] >= '0' && digits[1] <= '9'))
+        return false;
+    errno = 0;
+    *step = strtoll(digits, &end, 10);
+    *rest = end;
+    return errno == 0;
+}
+
+/* A left-over: "step-20.tmp-" or "step-20.old-" and 16 digits. */
+static bool is_left_over(const char *rest)
+{
+    uint64_t nonce = 0;
+    size_t mark = sizeof coming - 1;
+    return (strncmp(rest, coming, mark) == 0 || strncmp(rest, going, mark) == 0) &&
+           pl_hash_parse(&nonce, rest + mark);
+}
+
+/* --- lists --- */
+
+typedef pl_status (*visitor)(void *context, const char *root, const char *name);
+
+/* Call VISIT with each name in FOLDER but . and .., in no order. */
+static pl_status each_name(const char *folder, visitor visit, void *context)
+{
+    DIR *list = opendir(folder);
+    if (!list) return failed(folder, "opening");
+    pl_status status = PL_OK;
+    for (const struct dirent *entry = NULL; status == PL_OK;) {
+        errno = 0;
+        entry = readdir(list);
+        if (!entry) {
+            if (errno != 0) status = failed(folder, "reading");
+            break;
+        }
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            status = visit(context, folder, entry->d_name);
+    }
+    closedir(list);
+    return status;
+}
+
+typedef struct step_list {
+    int64_t *steps;
+    size_t count, capacity;
+} step_list;
+
+static pl_status take_step(void *context, const char *root, const char *name)
+{
+    step_list *list = context;
+    const char *rest = NULL;
+    int64_t step = 0;
+    struct stat info;
+    pl_text path = {0};
+    if (!read_name(&step, &rest, name) || *rest) return PL_OK;
+    pl_text_add(&path, "%s/%s/%s", root, name, PL_MANIFEST_FILE);
+    pl_status status = pl_text_status(&path);
+    bool there = status == PL_OK && stat(pl_text_string(&path), &info) == 0;
+    pl_text_free(&path);
+    if (!there) return status;
+    PL_TRY(pl_grow(&list->steps, &list->capacity, list->count + 1, sizeof *list->steps,
+                   "checkpoints"));
+    list->steps[list->count++] = step;
+    return PL_OK;
+}
+
+static int compare_steps(const void *a, const void *b)
+{
+    const int64_t *left = a, *right = b;
+    return (*left > *right) - (*left < *right);
+}
+
+pl_status pl_checkpoint_steps(int64_t **steps_out, int64_t *count_out, const char *root)
+{
+    step_list list = {0};
+    struct stat info;
+    *steps_out = NULL;
+    *count_out = 0;
+    if (stat(root, &info) != 0 && errno == ENOENT) return PL_OK;
+    pl_status status = each_name(root, take_step, &list);
+    if (status != PL_OK) {
+        pl_free(list.steps);
+        return status;
+    }
+    if (list.count > 0) qsort(list.steps, list.count, sizeof *list.steps, compare_steps);
+    *steps_out = list.steps;
+    *count_out = (int64_t)list.count;
+    return PL_OK;
+}
+
+/* --- the lock --- */
+
+pl_status pl_checkpoint_lock(int *lock_out, const char *root)
+{
+    pl_text path = {0};
+    if (mkdir(root, 0777) != 0 && errno != EEXIST) return failed(root, "making the folder");
+    pl_status status = pl_manifest_path(&path, root, ".lock");
+    int lock =
+        status == PL_OK ? open(pl_text_string(&path), O_RDWR | O_CREAT | O_CLOEXEC, 0666) : -1;
+    if (status == PL_OK && lock < 0) status = failed(pl_text_string(&path), "opening");
+    if (status == PL_OK && flock(lock, LOCK_EX | LOCK_NB) != 0) {
+        status = failed(pl_text_string(&path), "locking");
+        if (errno == EWOULDBLOCK)
+            status =
+                PL_FAIL(PL_BAD_INPUT,
+                        "%s: another process writes checkpoints there; one at a time may", root);
+    }
+    if (status == PL_OK)
+        *lock_out = lock;
+    else if (lock >= 0)
+        close(lock);
+    pl_text_free(&path);
+    return status;
+}
+
+void pl_checkpoint_unlock(int lock)
+{
+    if (lock >= 0) close(lock);
+}
+
+/* --- removing --- */
+
+pl_status pl_store_sync_folder(const char *folder)
+{
+    int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0) return failed(folder, "opening");
+    pl_status status = fsync(descriptor) == 0 ? PL_OK : failed(folder, "fsync");
+    close(descriptor);
+    return status;
+}
+
+static pl_status remove_file(void *context, const char *folder, const char *name)
+{
+    pl_text path = {0};
+    (void)context;
+    pl_status status = pl_manifest_path(&path, folder, name);
+    if (status == PL_OK && unlink(pl_text_string(&path)) != 0)
+        status = failed(pl_text_string(&path), "removing");
+    pl_text_free(&path);
+    return status;
+}
+
+/* FOLDER and the files in it. */
+static pl_status remove_folder(const char *folder)
+{
+    PL_TRY(each_name(folder, remove_file, NULL));
+    return rmdir(folder) == 0 ? PL_OK : failed(folder, "removing");
+}
+
+static pl_status remove_left_over(void *context, const char *root, const char *name)
+{
+    int64_t step = 0, *removed = context;
+    const char *rest = NULL;
+    pl_text path = {0};
+    if (!read_name(&step, &rest, name) || !is_left_over(rest)) return PL_OK;
+    pl_status status = pl_manifest_path(&path, root, name);
+    if (status == PL_OK) status = remove_folder(pl_text_string(&path));
+    pl_text_free(&path);
+    if (status == PL_OK) ++*removed;
+    return status;
+}
+
+pl_status pl_checkpoint_clean(const char *root, int64_t *removed_out)
+{
+    int64_t removed = 0;
+    PL_TRY(each_name(root, remove_left_over, &removed));
+    if (removed_out) *removed_out = removed;
+    return PL_OK;
+}
+
+void pl_checkpoint_discard(const char *root, int64_t step, uint64_t nonce)
+{
+    pl_text path = {0};
+    if (pl_checkpoint_temporary_path(&path, root, step, nonce) == PL_OK)
+        (void)!(remove_folder(pl_text_string(&path)) == PL_OK);
+    pl_text_free(&path);
+}
+
+pl_status pl_checkpoint_remove(const char *root, int64_t step)
+{
+    pl_text path = {0}, old = {0};
+    uint64_t nonce = 0;
+    pl_status status = pl_checkpoint_draw_nonce(&nonce);
+    if (status == PL_OK) status = pl_checkpoint_path(&path, root, step);
+    if (status == PL_OK) status = marked_path(&old, root, step, going, nonce);
+    if (status == PL_OK && rename(pl_text_string(&path), pl_text_string(&old)) != 0)
+        status = failed(pl_text_string(&path), "renaming, to be removed");
+    if (status == PL_OK) status = pl_store_sync_folder(root);
+    if (status == PL_OK) status = remove_folder(pl_text_string(&old));
+    pl_text_free(&path);
+    pl_text_free(&old);
+    return status;
+}
+
+static bool is_pinned(const char *root, int64_t step)
+{
+    pl_text path = {0};
+    struct stat info;
+    bool pinned = true; /* where that cannot be found out */
+    if (pl_checkpoint_path(&path, root, step) == PL_OK) {
+        pl_text_add_string(&path, "/" PL_CHECKPOINT_PIN);
+        if (pl_text_status(&path) == PL_OK)
+            pinned = lstat(pl_text_string(&path), &info) == 0 || errno != ENOENT;
+    }
+    pl_text_free(&path);
+    return pinned;
+}
+
+pl_status pl_checkpoint_prune(const char *root, int64_t keep, int64_t keep_every,
+                              int64_t *removed_out)
+{
+    int64_t *steps = NULL, count = 0, removed = 0;
+    PL_TRY(pl_checkpoint_steps(&steps, &count, root));
+    pl_status status = PL_OK;
+    for (int64_t i = 0; status == PL_OK && i < count - keep; ++i) {
+        if ((keep_every > 0 && steps[i] % keep_every == 0) || is_pinned(root, steps[i])) continue;
+        status = pl_checkpoint_remove(root, steps[i]);
+        removed += status == PL_OK;
+    }
+    pl_free(steps);
+    if (removed_out) *removed_out = removed;
+    return status;
+}

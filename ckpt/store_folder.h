@@ -1,0 +1,85 @@
+/* The folder in which a run keeps its checkpoints: "step-20", "step-40", ...
+ *
+ * A checkpoint comes to be in "step-N.tmp-NONCE" and gets its name when everything of it is on the
+ * disk; it goes by getting the name "step-N.old-NONCE" first. So a folder "step-N" is always a
+ * whole checkpoint, and what a killed process left behind is known by its name.
+ */
+#ifndef PL_CKPT_STORE_FOLDER_H
+#define PL_CKPT_STORE_FOLDER_H
+
+#include "ckpt/manifest.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- names --- */
+
+/* Replace PATH by ROOT/step-STEP. Errors: PL_NO_MEMORY. */
+pl_status pl_checkpoint_path(pl_text *path, const char *root, int64_t step);
+
+/* ... by ROOT/step-STEP.tmp-NONCE, NONCE as 16 hexadecimal digits. */
+pl_status pl_checkpoint_temporary_path(pl_text *path, const char *root, int64_t step,
+                                       uint64_t nonce);
+
+/* The steps of the checkpoints in ROOT, ascending, *COUNT_OUT of them; the caller frees *STEPS_OUT
+ * with pl_free. A folder without a manifest is none. No ROOT: no steps. Errors: PL_IO_FAILED,
+ * PL_NO_MEMORY. */
+pl_status pl_checkpoint_steps(int64_t **steps_out, int64_t *count_out, const char *root);
+
+/* --- one writer --- */
+
+/* Hold ROOT, which is made where it is missing, for writing: until *LOCK_OUT is closed, or the
+ * process ends, no other may. Errors: PL_BAD_INPUT when another process holds it; PL_IO_FAILED. */
+pl_status pl_checkpoint_lock(int *lock_out, const char *root);
+void pl_checkpoint_unlock(int lock); /* -1 is allowed */
+
+/* Remove from ROOT, which is held, what killed processes left there. *REMOVED_OUT, when not NULL,
+ * is how many folders it was. Errors: PL_IO_FAILED. */
+pl_status pl_checkpoint_clean(const char *root, int64_t *removed_out);
+
+/* --- a checkpoint comes --- */
+
+/* A number that nobody else draws. Errors: PL_IO_FAILED when the system gives none. */
+pl_status pl_checkpoint_draw_nonce(uint64_t *out);
+
+/* On one rank: make the temporary folder, after a look whether BYTES bytes find room on the disk
+ * and that there is no checkpoint of STEP. Errors: PL_IO_FAILED with what is free and what is
+ * needed; PL_BAD_INPUT for a step that is there. */
+pl_status pl_checkpoint_begin(const char *root, int64_t step, uint64_t nonce, int64_t bytes);
+
+/* On every rank: whether the temporary folder is there, which it is for all processes that see the
+ * same disk. Errors: PL_IO_FAILED saying so. */
+pl_status pl_checkpoint_join(const char *root, int64_t step, uint64_t nonce);
+
+/* On the rank that began it, when the files of all ranks are on the disk: write index and manifest,
+ * wait until they are, and give the folder its name. The ranks that wrote, with what they say of
+ * their files, stand in MANIFEST; its index is set here. What the ranks' lists say is checked: that
+ * the pieces cover every tensor once. Errors: PL_IO_FAILED, PL_BAD_INPUT; the temporary folder
+ * stays. */
+pl_status pl_checkpoint_commit(const char *root, uint64_t nonce, pl_manifest *manifest);
+
+/* Remove the temporary folder of a save that failed, if it is there. */
+void pl_checkpoint_discard(const char *root, int64_t step, uint64_t nonce);
+
+/* --- and goes --- */
+
+/* Remove the checkpoint of STEP. Errors: PL_IO_FAILED; the rest of it is then among what
+ * pl_checkpoint_clean removes. */
+pl_status pl_checkpoint_remove(const char *root, int64_t step);
+
+/* A checkpoint with a file "pinned" in its folder is not pruned. */
+#define PL_CHECKPOINT_PIN "pinned"
+
+/* Remove checkpoints but for the KEEP latest and those that are pinned or whose step is a multiple
+ * of KEEP_EVERY (0: of none). Errors as above. */
+pl_status pl_checkpoint_prune(const char *root, int64_t keep, int64_t keep_every,
+                              int64_t *removed_out);
+
+/* Wait until FOLDER itself, its list of names, is on the disk. Errors: PL_IO_FAILED. */
+pl_status pl_store_sync_folder(const char *folder);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
