@@ -1,9 +1,18 @@
 /* Programs that move parameters between host and device, part by part: start brings initial values
- * in, export hands out what was trained. */
+ * in, export hands out what was trained; save hands out all that a rank holds, load brings it back.
+ */
 #include "common/plan_builder.h"
 
 /* Copies are told apart by ordinal in logs and messages, whatever the program. */
-enum { IN_SHARDED, IN_IGNORED, OUT_SHARDED, OUT_IGNORED };
+enum {
+    RESIDENTS = PL_BUF_IGNORED_V - PL_BUF_PARAMETER + 1, /* kinds of resident buffers of a part */
+    IN_SHARDED = 0,
+    IN_IGNORED,
+    OUT_SHARDED,
+    OUT_IGNORED,
+    IN_SAVED, /* one for each kind of resident buffer, and so on */
+    OUT_SAVED = IN_SAVED + RESIDENTS
+};
 
 static pl_entry *open_part(pl_builder *builder, pl_operation operation, const pl_part *part,
                            int32_t ordinal, pl_stream stream)
@@ -115,6 +124,67 @@ static void export_ignored(pl_builder *builder, int32_t number)
     pl_builder_close(builder);
 }
 
+/* --- save and load --- */
+
+static bool holds(const pl_plan_facts *facts, const pl_part *part, pl_buffer_kind kind)
+{
+    bool adam = facts->settings->optimizer == PL_OPTIMIZER_ADAMW;
+    switch (kind) {
+    case PL_BUF_PARAMETER: return part->trained_elements + part->frozen_elements > 0;
+    case PL_BUF_MASTER: return facts->masters && part->trained_elements > 0;
+    case PL_BUF_ADAM_M:
+    case PL_BUF_ADAM_V: return adam && part->trained_elements > 0;
+    case PL_BUF_IGNORED: return part->ignored_elements + part->ignored_frozen_elements > 0;
+    default: return adam && part->ignored_elements > 0;
+    }
+}
+
+/* Real elements of the rank in its buffer KIND of the part. */
+static int64_t saved_elements(pl_builder *builder, int32_t number, pl_buffer_kind kind)
+{
+    const pl_part *part = &builder->facts->parts.part[number];
+    switch (kind) {
+    case PL_BUF_PARAMETER: return held_elements(builder, number);
+    case PL_BUF_MASTER:
+    case PL_BUF_ADAM_M:
+    case PL_BUF_ADAM_V: return pl_builder_local_elements(builder, number, false);
+    case PL_BUF_IGNORED: return part->ignored_elements + part->ignored_frozen_elements;
+    default: return part->ignored_elements;
+    }
+}
+
+static void save_kind(pl_builder *builder, int32_t number, int32_t kind)
+{
+    const pl_part *part = &builder->facts->parts.part[number];
+    pl_buffer_kind held = (pl_buffer_kind)(PL_BUF_PARAMETER + kind);
+    uint32_t host =
+        pl_builder_buffer(builder, (pl_buffer_kind)(PL_BUF_HOST_PARAMETER + kind), number, -1);
+    open_part(builder, PL_OP_COPY, part, OUT_SAVED + kind, PL_STREAM_COPY);
+    pl_builder_read(builder, pl_builder_buffer(builder, held, number, -1));
+    pl_builder_begin(builder, host);
+    pl_builder_close(builder);
+    pl_entry *entry = open_part(builder, PL_OP_WRITE, part, kind, PL_STREAM_HOST);
+    entry->elements = saved_elements(builder, number, held);
+    pl_builder_read_last(builder, host, true);
+    pl_builder_close(builder);
+}
+
+static void load_kind(pl_builder *builder, int32_t number, int32_t kind)
+{
+    const pl_part *part = &builder->facts->parts.part[number];
+    pl_buffer_kind held = (pl_buffer_kind)(PL_BUF_PARAMETER + kind);
+    uint32_t host =
+        pl_builder_buffer(builder, (pl_buffer_kind)(PL_BUF_HOST_PARAMETER + kind), number, -1);
+    pl_entry *entry = open_part(builder, PL_OP_READ, part, kind, PL_STREAM_HOST);
+    entry->elements = saved_elements(builder, number, held);
+    pl_builder_begin(builder, host);
+    pl_builder_close(builder);
+    open_part(builder, PL_OP_COPY, part, IN_SAVED + kind, PL_STREAM_COPY);
+    pl_builder_read_last(builder, host, true);
+    pl_builder_begin(builder, pl_builder_buffer(builder, held, number, -1));
+    pl_builder_close(builder);
+}
+
 /* --- whole programs --- */
 
 typedef void (*mover)(pl_builder *builder, int32_t part);
@@ -138,5 +208,27 @@ void pl_emit_start(pl_builder *builder)
 void pl_emit_export(pl_builder *builder)
 {
     move_parts(builder, export_sharded, export_ignored);
+    pl_emit_control(builder);
+}
+
+static void each_resident(pl_builder *builder,
+                          void (*move)(pl_builder *builder, int32_t part, int32_t kind))
+{
+    const pl_plan_facts *facts = builder->facts;
+    for (int32_t i = 0; i < facts->parts.part_count; ++i)
+        for (int32_t kind = 0; kind < RESIDENTS; ++kind)
+            if (holds(facts, &facts->parts.part[i], (pl_buffer_kind)(PL_BUF_PARAMETER + kind)))
+                move(builder, i, kind);
+}
+
+void pl_emit_save(pl_builder *builder)
+{
+    each_resident(builder, save_kind);
+    pl_emit_control(builder);
+}
+
+void pl_emit_load(pl_builder *builder)
+{
+    each_resident(builder, load_kind);
     pl_emit_control(builder);
 }

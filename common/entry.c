@@ -10,6 +10,7 @@ static const char *const operation_names[PL_OPERATION_COUNT] = {
     [PL_OP_COPY] = "copy",
     [PL_OP_INITIALIZE] = "initialize",
     [PL_OP_WRITE] = "write",
+    [PL_OP_READ] = "read",
     [PL_OP_ZERO] = "zero",
     [PL_OP_CAST] = "cast",
     [PL_OP_GATHER] = "gather",

@@ -22,7 +22,8 @@ typedef enum pl_operation {
     PL_OP_COUNT_TOKENS,    /* host: count the valid labels of this rank */
     PL_OP_COPY,            /* between host and device */
     PL_OP_INITIALIZE,      /* host: make initial values */
-    PL_OP_WRITE,           /* host: hand parameters out */
+    PL_OP_WRITE,           /* host: hand parameters, or what a checkpoint keeps, out */
+    PL_OP_READ,            /* host: take what a checkpoint keeps in */
     PL_OP_ZERO,            /* fill with zeroes */
     PL_OP_CAST,            /* change the element type */
     PL_OP_GATHER,          /* all-gather a unit's parameters */

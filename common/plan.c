@@ -8,8 +8,8 @@
 #include "common/placement.h"
 #include "common/plan_builder.h"
 
-static const char *const program_names[PL_PROGRAM_COUNT] = {"start", "step", "evaluate", "generate",
-                                                            "export"};
+static const char *const program_names[PL_PROGRAM_COUNT] = {
+    "start", "step", "evaluate", "generate", "export", "save", "load"};
 
 const char *pl_program_name(pl_program program) { return program_names[program]; }
 
@@ -21,6 +21,11 @@ bool pl_program_parse(pl_program *out, const char *name)
         return true;
     }
     return false;
+}
+
+bool pl_program_makes_residents(pl_program program)
+{
+    return program == PL_PROGRAM_START || program == PL_PROGRAM_LOAD;
 }
 
 /* --- what can be planned --- */
@@ -299,7 +304,8 @@ static pl_status reserve(pl_section *section, const pl_section *last)
 static void (*const emitters[PL_PROGRAM_COUNT])(pl_builder *) = {
     [PL_PROGRAM_START] = pl_emit_start,       [PL_PROGRAM_STEP] = pl_emit_step,
     [PL_PROGRAM_EVALUATE] = pl_emit_evaluate, [PL_PROGRAM_GENERATE] = pl_emit_generate,
-    [PL_PROGRAM_EXPORT] = pl_emit_export,
+    [PL_PROGRAM_EXPORT] = pl_emit_export,     [PL_PROGRAM_SAVE] = pl_emit_save,
+    [PL_PROGRAM_LOAD] = pl_emit_load,
 };
 
 static pl_status emit_section(pl_plan *plan, pl_builder *builder, pl_program program, int64_t rank)

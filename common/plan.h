@@ -61,6 +61,14 @@ typedef enum pl_buffer_kind {
     PL_BUF_IGNORED_V,        /* "ignored_v" */
     PL_BUF_INITIAL,          /* "initial": host, initial values of the shard */
     PL_BUF_INITIAL_IGNORED,  /* "initial_ignored" */
+    PL_BUF_HOST_PARAMETER,   /* "host_param": host, what param holds, on its way to or from a
+                                checkpoint; and so on for the other six, in their order */
+    PL_BUF_HOST_MASTER,      /* "host_master" */
+    PL_BUF_HOST_ADAM_M,      /* "host_adam_m" */
+    PL_BUF_HOST_ADAM_V,      /* "host_adam_v" */
+    PL_BUF_HOST_IGNORED,     /* "host_ignored" */
+    PL_BUF_HOST_IGNORED_M,   /* "host_ignored_m" */
+    PL_BUF_HOST_IGNORED_V,   /* "host_ignored_v" */
     PL_BUF_OUTGOING,         /* "outgoing": host, values of the shard on their way out: masters
                                 where there are some, frozen tensors in their stored type */
     PL_BUF_OUTGOING_IGNORED, /* "outgoing_ignored" */
@@ -179,7 +187,7 @@ typedef struct pl_entry {
     uint32_t wait_count;
     int64_t bytes;    /* communicated: the whole of what all members contribute or receive */
     int64_t flops;    /* of products; additions and multiplications count two */
-    int64_t elements; /* real elements initialised, scaled, squared or updated: no padding */
+    int64_t elements; /* real elements made, moved, scaled, squared or updated: no padding */
 } pl_entry;
 
 typedef enum pl_program {
@@ -188,6 +196,8 @@ typedef enum pl_program {
     PL_PROGRAM_EVALUATE, /* the loss of one round, nothing else */
     PL_PROGRAM_GENERATE, /* logits of one position of one micro-batch, and a token drawn */
     PL_PROGRAM_EXPORT,   /* parameters out through the host */
+    PL_PROGRAM_SAVE,     /* all that a rank holds out through the host, as it is */
+    PL_PROGRAM_LOAD,     /* the same in again, in the place of start */
     PL_PROGRAM_COUNT
 } pl_program;
 
@@ -197,7 +207,9 @@ enum {
     PL_PROGRAMS_STEP = 1 << PL_PROGRAM_STEP,
     PL_PROGRAMS_EVALUATE = 1 << PL_PROGRAM_EVALUATE,
     PL_PROGRAMS_GENERATE = 1 << PL_PROGRAM_GENERATE,
-    PL_PROGRAMS_EXPORT = 1 << PL_PROGRAM_EXPORT
+    PL_PROGRAMS_EXPORT = 1 << PL_PROGRAM_EXPORT,
+    PL_PROGRAMS_SAVE = 1 << PL_PROGRAM_SAVE,
+    PL_PROGRAMS_LOAD = 1 << PL_PROGRAM_LOAD
 };
 
 /* Ranks first, first + stride, ..., last. */
@@ -286,10 +298,17 @@ bool pl_buffer_parse(pl_buffer *out, const char *name);
 const char *pl_buffer_kind_stem(pl_buffer_kind kind);
 pl_buffer_scope pl_buffer_kind_scope(pl_buffer_kind kind);
 pl_buffer_class pl_buffer_kind_class(pl_buffer_kind kind);
+
+/* What KIND, PL_BUF_HOST_PARAMETER to PL_BUF_HOST_IGNORED_V, holds on the host:
+ * PL_BUF_PARAMETER to PL_BUF_IGNORED_V. Any other KIND: itself. */
+pl_buffer_kind pl_buffer_kind_held(pl_buffer_kind kind);
 const char *pl_buffer_class_name(pl_buffer_class class_);
 bool pl_buffer_class_parse(pl_buffer_class *out, const char *name);
 const char *pl_program_name(pl_program program); /* "start", "step", "evaluate", ... */
 bool pl_program_parse(pl_program *out, const char *name);
+
+/* Whether PROGRAM makes the resident buffers, which live before and after all others. */
+bool pl_program_makes_residents(pl_program program);
 
 /* Add "1", "1/2", "1/T", "T*1/8". */
 void pl_scale_print(pl_text *text, pl_scale scale);

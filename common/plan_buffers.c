@@ -20,6 +20,13 @@ static const buffer_kind kinds[PL_BUFFER_KIND_COUNT] = {
     [PL_BUF_IGNORED_V] = {"ignored_v", PL_SCOPE_PART, PL_BUFFER_SHARD},
     [PL_BUF_INITIAL] = {"initial", PL_SCOPE_PART, PL_BUFFER_HOST},
     [PL_BUF_INITIAL_IGNORED] = {"initial_ignored", PL_SCOPE_PART, PL_BUFFER_HOST},
+    [PL_BUF_HOST_PARAMETER] = {"host_param", PL_SCOPE_PART, PL_BUFFER_HOST},
+    [PL_BUF_HOST_MASTER] = {"host_master", PL_SCOPE_PART, PL_BUFFER_HOST},
+    [PL_BUF_HOST_ADAM_M] = {"host_adam_m", PL_SCOPE_PART, PL_BUFFER_HOST},
+    [PL_BUF_HOST_ADAM_V] = {"host_adam_v", PL_SCOPE_PART, PL_BUFFER_HOST},
+    [PL_BUF_HOST_IGNORED] = {"host_ignored", PL_SCOPE_PART, PL_BUFFER_HOST},
+    [PL_BUF_HOST_IGNORED_M] = {"host_ignored_m", PL_SCOPE_PART, PL_BUFFER_HOST},
+    [PL_BUF_HOST_IGNORED_V] = {"host_ignored_v", PL_SCOPE_PART, PL_BUFFER_HOST},
     [PL_BUF_OUTGOING] = {"outgoing", PL_SCOPE_PART, PL_BUFFER_HOST},
     [PL_BUF_OUTGOING_IGNORED] = {"outgoing_ignored", PL_SCOPE_PART, PL_BUFFER_HOST},
     [PL_BUF_WIRE] = {"wire", PL_SCOPE_PART, PL_BUFFER_GATHERED},
@@ -81,6 +88,12 @@ const char *pl_buffer_kind_stem(pl_buffer_kind kind) { return kinds[kind].stem; 
 pl_buffer_scope pl_buffer_kind_scope(pl_buffer_kind kind) { return kinds[kind].scope; }
 
 pl_buffer_class pl_buffer_kind_class(pl_buffer_kind kind) { return kinds[kind].class_; }
+
+pl_buffer_kind pl_buffer_kind_held(pl_buffer_kind kind)
+{
+    bool host = kind >= PL_BUF_HOST_PARAMETER && kind <= PL_BUF_HOST_IGNORED_V;
+    return host ? (pl_buffer_kind)(kind - PL_BUF_HOST_PARAMETER + PL_BUF_PARAMETER) : kind;
+}
 
 const char *pl_buffer_class_name(pl_buffer_class class_) { return class_names[class_]; }
 
@@ -170,7 +183,7 @@ static void describe_part_buffer(pl_builder *builder, pl_buffer *buffer, const p
     pl_dtype stored = facts->model->stored_dtype;
     pl_dtype dtype = PL_FP32;
     int64_t bytes = -1; /* elements of dtype, unless set */
-    switch ((pl_buffer_kind)buffer->kind) {
+    switch (pl_buffer_kind_held((pl_buffer_kind)buffer->kind)) {
     case PL_BUF_PARAMETER:
         dtype = part->wire;
         bytes = part->wire_bytes;

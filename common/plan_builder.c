@@ -60,7 +60,7 @@ static pl_status make_buffer(pl_builder *builder, const pl_buffer *buffer)
     pl_buffer_state *state = &builder->state[count];
     state->writer = NO_ENTRY;
     for (int i = 0; i < PL_STREAM_COUNT; ++i) state->reader[i] = NO_ENTRY;
-    state->alive = buffer->resident && section->program != PL_PROGRAM_START;
+    state->alive = buffer->resident && !pl_program_makes_residents(section->program);
     section->buffer_count = count + 1;
     return PL_OK;
 }

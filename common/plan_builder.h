@@ -217,6 +217,8 @@ void pl_emit_step(pl_builder *builder);
 void pl_emit_evaluate(pl_builder *builder);
 void pl_emit_generate(pl_builder *builder);
 void pl_emit_export(pl_builder *builder);
+void pl_emit_save(pl_builder *builder);
+void pl_emit_load(pl_builder *builder);
 
 /* Name of an entry of a layer, part or one of a kind in the current round. */
 pl_entry_name pl_builder_name(const pl_builder *builder, pl_operation operation, pl_subject subject,

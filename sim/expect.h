@@ -87,6 +87,34 @@ int64_t pl_expected_trained_elements(const pl_plan *plan, const pl_expected_grou
                                      int64_t rank);
 int64_t pl_expected_part_elements(const pl_plan *plan, const pl_expected_groups *groups,
                                   pl_subject subject, int32_t layer, bool whole, int64_t rank);
+/* The same without frozen ones. */
+int64_t pl_expected_part_trained(const pl_plan *plan, const pl_expected_groups *groups,
+                                 pl_subject subject, int32_t layer, bool whole, int64_t rank);
+
+/* --- programs (expect_work.c) --- */
+
+/* Whether PROGRAM only moves values between host and device; and whether it makes the resident
+ * buffers, which live before and after all others. */
+bool pl_expect_moves(pl_program program);
+bool pl_expect_makes(pl_program program);
+
+/* --- what a checkpoint keeps (expect_update.c) --- */
+
+/* A kind of buffer that save hands out and load brings in; entries that write and read it have its
+ * number here as their ordinal. */
+typedef struct pl_expected_saved {
+    pl_buffer_kind held, host;
+    bool whole;   /* of tensors that are held whole */
+    bool trained; /* of trained ones alone */
+} pl_expected_saved;
+
+enum { PL_EXPECTED_SAVED = 7 };
+
+/* NUMBER is 0 to PL_EXPECTED_SAVED - 1. Static storage. */
+const pl_expected_saved *pl_expect_saved(int32_t number);
+
+/* The number of what buffers of KIND hold or bring to the host; -1 for other kinds. */
+int32_t pl_expect_saved_number(pl_buffer_kind kind);
 
 /* --- what entries must be (expect_work.c) --- */
 

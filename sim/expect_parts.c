@@ -142,8 +142,9 @@ int64_t pl_expected_trained_elements(const pl_plan *plan, const pl_expected_grou
     return sum;
 }
 
-int64_t pl_expected_part_elements(const pl_plan *plan, const pl_expected_groups *groups,
-                                  pl_subject subject, int32_t layer, bool whole, int64_t rank)
+static int64_t part_elements(const pl_plan *plan, const pl_expected_groups *groups,
+                             pl_subject subject, int32_t layer, bool whole, bool trained,
+                             int64_t rank)
 {
     int64_t sum = 0;
     for (int64_t i = 0; i < plan->model.tensor_count; ++i) {
@@ -154,8 +155,20 @@ int64_t pl_expected_part_elements(const pl_plan *plan, const pl_expected_groups 
                          : tensor->role == PL_TENSOR_HEAD      ? PL_SUBJECT_HEAD
                                                                : PL_SUBJECT_NORM;
         if (own != subject || tensor->layer != layer) continue;
-        if ((tensor->class_ == PL_CLASS_IGNORED) != whole) continue;
+        if ((tensor->class_ == PL_CLASS_IGNORED) != whole || (trained && tensor->frozen)) continue;
         sum += elements(plan, groups, tensor, rank);
     }
     return sum;
+}
+
+int64_t pl_expected_part_elements(const pl_plan *plan, const pl_expected_groups *groups,
+                                  pl_subject subject, int32_t layer, bool whole, int64_t rank)
+{
+    return part_elements(plan, groups, subject, layer, whole, false, rank);
+}
+
+int64_t pl_expected_part_trained(const pl_plan *plan, const pl_expected_groups *groups,
+                                 pl_subject subject, int32_t layer, bool whole, int64_t rank)
+{
+    return part_elements(plan, groups, subject, layer, whole, true, rank);
 }

@@ -31,10 +31,7 @@ static inline int32_t norm_place(const query *q) { return 3 * q->parts->layers +
 /* Only a step trains; the other programs that compute do so forward, in one round. */
 static inline bool trains(const query *q) { return q->program == PL_PROGRAM_STEP; }
 
-static inline bool computes(const query *q)
-{
-    return trains(q) || q->program == PL_PROGRAM_EVALUATE || q->program == PL_PROGRAM_GENERATE;
-}
+static inline bool computes(const query *q) { return !pl_expect_moves(q->program); }
 
 /* Whether losses are summed, over T tokens. */
 static inline bool sums_losses(const query *q)
@@ -217,5 +214,6 @@ void pl_expect_control_entry(const query *q);
 void pl_expect_batch_entry(const query *q);
 void pl_expect_start_entry(const query *q);
 void pl_expect_export_entry(const query *q);
+void pl_expect_saved_entry(const query *q);
 
 #endif

@@ -70,6 +70,7 @@ static bool part_size(const pl_sim_world *world, const numbers *n, const pl_buff
     *dtype = PL_FP32;
     switch ((pl_buffer_kind)buffer->kind) {
     case PL_BUF_PARAMETER:
+    case PL_BUF_HOST_PARAMETER:
         *dtype = p->wire;
         *bytes = p->wire_bytes;
         break;
@@ -84,6 +85,9 @@ static bool part_size(const pl_sim_world *world, const numbers *n, const pl_buff
     case PL_BUF_MASTER:
     case PL_BUF_ADAM_M:
     case PL_BUF_ADAM_V:
+    case PL_BUF_HOST_MASTER:
+    case PL_BUF_HOST_ADAM_M:
+    case PL_BUF_HOST_ADAM_V:
     case PL_BUF_GRADIENT: *bytes = p->trained * 4; break;
     case PL_BUF_INITIAL:
     case PL_BUF_OUTGOING:
@@ -101,9 +105,12 @@ static bool part_size(const pl_sim_world *world, const numbers *n, const pl_buff
         break;
     case PL_BUF_IGNORED:
     case PL_BUF_INITIAL_IGNORED:
+    case PL_BUF_HOST_IGNORED:
     case PL_BUF_OUTGOING_IGNORED: *bytes = (p->whole + p->whole_frozen) * 4; break;
     case PL_BUF_IGNORED_M:
     case PL_BUF_IGNORED_V:
+    case PL_BUF_HOST_IGNORED_M:
+    case PL_BUF_HOST_IGNORED_V:
     case PL_BUF_IGNORED_GRADIENT: *bytes = p->whole * 4; break;
     default: return false;
     }
@@ -201,6 +208,13 @@ static pl_buffer_class class_of(pl_buffer_kind kind)
     switch (kind) {
     case PL_BUF_INITIAL:
     case PL_BUF_INITIAL_IGNORED:
+    case PL_BUF_HOST_PARAMETER:
+    case PL_BUF_HOST_MASTER:
+    case PL_BUF_HOST_ADAM_M:
+    case PL_BUF_HOST_ADAM_V:
+    case PL_BUF_HOST_IGNORED:
+    case PL_BUF_HOST_IGNORED_M:
+    case PL_BUF_HOST_IGNORED_V:
     case PL_BUF_OUTGOING:
     case PL_BUF_OUTGOING_IGNORED:
     case PL_BUF_ROWS:

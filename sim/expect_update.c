@@ -1,5 +1,5 @@
 /* What entries around the layers must be: batch, counts, norm, update, control, start,
- * export. */
+ * export, save, load. */
 #include "sim/expect_query.h"
 
 /* --- around the layers --- */
@@ -242,5 +242,59 @@ void pl_expect_export_entry(const query *q)
     } else {
         on(q, PL_STREAM_HOST);
         reads_part(q, h.subject, h.layer, outgoing);
+    }
+}
+
+/* --- save and load --- */
+
+static const pl_expected_saved saved[PL_EXPECTED_SAVED] = {
+    {PL_BUF_PARAMETER, PL_BUF_HOST_PARAMETER, false, false},
+    {PL_BUF_MASTER, PL_BUF_HOST_MASTER, false, true},
+    {PL_BUF_ADAM_M, PL_BUF_HOST_ADAM_M, false, true},
+    {PL_BUF_ADAM_V, PL_BUF_HOST_ADAM_V, false, true},
+    {PL_BUF_IGNORED, PL_BUF_HOST_IGNORED, true, false},
+    {PL_BUF_IGNORED_M, PL_BUF_HOST_IGNORED_M, true, true},
+    {PL_BUF_IGNORED_V, PL_BUF_HOST_IGNORED_V, true, true},
+};
+
+const pl_expected_saved *pl_expect_saved(int32_t number) { return &saved[number]; }
+
+int32_t pl_expect_saved_number(pl_buffer_kind kind)
+{
+    for (int32_t i = 0; i < PL_EXPECTED_SAVED; ++i)
+        if (saved[i].held == kind || saved[i].host == kind) return i;
+    return -1;
+}
+
+/* Whether the part has anything for SAVED: masters where they stand apart, moments for adamw. */
+static bool is_kept(const query *q, const pl_expected_part *part, const pl_expected_saved *s)
+{
+    bool moment = s->trained && s->held != PL_BUF_MASTER;
+    int64_t trained = s->whole ? part->whole : part->trained;
+    int64_t frozen = s->whole ? part->whole_frozen : part->frozen;
+    if (s->held == PL_BUF_MASTER && q->settings->precision.gather == PL_FP32) return false;
+    if (moment && q->settings->optimizer != PL_OPTIMIZER_ADAMW) return false;
+    return trained > 0 || (!s->trained && frozen > 0);
+}
+
+/* Copies in have ordinals from 4 on, copies out behind them. */
+void pl_expect_saved_entry(const query *q)
+{
+    bool saves = q->program == PL_PROGRAM_SAVE, copies = q->name->operation == PL_OP_COPY;
+    pl_subject subject = (pl_subject)q->name->subject;
+    int32_t layer = q->name->layer;
+    int32_t number = q->name->ordinal - (copies ? saves ? 4 + PL_EXPECTED_SAVED : 4 : 0);
+    if (!copies && q->name->operation != (uint8_t)(saves ? PL_OP_WRITE : PL_OP_READ)) return;
+    if (!is_part(q) || !pass_is(q, PL_PASS_NONE)) return;
+    if (number < 0 || number >= PL_EXPECTED_SAVED) return;
+    const pl_expected_saved *s = &saved[number];
+    if (!is_kept(q, pl_expected_part_of(q->parts, subject, layer), s)) return;
+    on(q, copies ? PL_STREAM_COPY : PL_STREAM_HOST);
+    if (saves) {
+        reads_part(q, subject, layer, copies ? s->held : s->host);
+        if (copies) writes_part(q, subject, layer, s->host);
+    } else {
+        writes_part(q, subject, layer, copies ? s->held : s->host);
+        if (copies) reads_part(q, subject, layer, s->host);
     }
 }

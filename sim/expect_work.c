@@ -19,6 +19,16 @@ bool pl_expect_recompute(const pl_sim_world *world, int32_t layer)
     return recomputes(&q, layer);
 }
 
+bool pl_expect_moves(pl_program program)
+{
+    return pl_expect_makes(program) || program == PL_PROGRAM_EXPORT || program == PL_PROGRAM_SAVE;
+}
+
+bool pl_expect_makes(pl_program program)
+{
+    return program == PL_PROGRAM_START || program == PL_PROGRAM_LOAD;
+}
+
 /* --- the lookup --- */
 
 /* Which numbers an operation's name carries. */
@@ -28,17 +38,30 @@ typedef struct shape {
     int ordinals;
 } shape;
 
+/* Copies of one program have ordinals behind those of the one before. */
+static int copies_of(pl_program program)
+{
+    switch (program) {
+    case PL_PROGRAM_START: return 2;
+    case PL_PROGRAM_EXPORT: return 4;
+    case PL_PROGRAM_LOAD: return 4 + PL_EXPECTED_SAVED;
+    default: return 4 + 2 * PL_EXPECTED_SAVED;
+    }
+}
+
 static shape shape_of(pl_operation operation, pl_program program)
 {
-    bool start = program == PL_PROGRAM_START, moves = start || program == PL_PROGRAM_EXPORT;
+    bool start = program == PL_PROGRAM_START;
     switch (operation) {
     case PL_OP_LOAD_BATCH: return (shape){PL_SUBJECT_BATCH, false, false, false, 1};
     case PL_OP_COUNT_TOKENS: return (shape){PL_SUBJECT_TOKENS, false, false, false, 1};
     case PL_OP_COPY:
-        return moves ? (shape){PL_SUBJECT_COUNT, false, false, false, start ? 2 : 4}
-                     : (shape){PL_SUBJECT_BATCH, true, true, false, 1};
-    case PL_OP_INITIALIZE:
+        return pl_expect_moves(program)
+                   ? (shape){PL_SUBJECT_COUNT, false, false, false, copies_of(program)}
+                   : (shape){PL_SUBJECT_BATCH, true, true, false, 1};
     case PL_OP_WRITE:
+    case PL_OP_READ: return (shape){PL_SUBJECT_COUNT, false, false, false, PL_EXPECTED_SAVED};
+    case PL_OP_INITIALIZE:
     case PL_OP_ZERO: return (shape){PL_SUBJECT_COUNT, false, false, false, 2};
     case PL_OP_CAST:
         return start ? (shape){PL_SUBJECT_COUNT, false, false, false, 1}
@@ -158,6 +181,8 @@ static void look_up_transfer(const query *q)
     if (q->program == PL_PROGRAM_EXPORT) {
         bool own = q->name->operation == PL_OP_COPY || q->name->operation == PL_OP_WRITE;
         if (own) pl_expect_export_entry(q);
+    } else if (q->program == PL_PROGRAM_SAVE || q->program == PL_PROGRAM_LOAD) {
+        pl_expect_saved_entry(q);
     } else if (q->name->operation == PL_OP_CAST) {
         pl_expect_cast_entry(q);
     } else {
@@ -232,7 +257,7 @@ static bool visit_subject(const walk *w, pl_operation operation, pl_subject subj
 {
     shape s = shape_of(operation, w->program);
     bool layered = subject == PL_SUBJECT_LAYER || subject == PL_SUBJECT_EXPERTS;
-    bool computes = w->program != PL_PROGRAM_START && w->program != PL_PROGRAM_EXPORT;
+    bool computes = !pl_expect_moves(w->program);
     bool in_round = computes && s.round && subject != PL_SUBJECT_PARAMETERS;
     int32_t layers = layered ? w->world->parts.layers : 1;
     if (operation == PL_OP_ALL_REDUCE) in_round = computes && subject == PL_SUBJECT_BALANCE;

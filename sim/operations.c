@@ -1,8 +1,8 @@
 #include "sim/operations.h"
 
-_Static_assert((int)PL_BUFFER_KIND_COUNT <= 64, "a bit for each kind of buffer");
+_Static_assert((int)PL_BUFFER_KIND_COUNT <= 128, "a bit for each kind of buffer");
 
-#define BIT(kind) (UINT64_C(1) << PL_BUF_##kind)
+#define BIT(kind) ((pl_kind_set)1 << PL_BUF_##kind)
 
 /* What modules compute with, and where their gradients of it go. */
 #define WEIGHTS          (BIT(PARAMETER) | BIT(FULL) | BIT(IGNORED))
@@ -12,6 +12,10 @@ _Static_assert((int)PL_BUFFER_KIND_COUNT <= 64, "a bit for each kind of buffer")
 #define SHARD_GRADIENTS  (BIT(GRADIENT) | BIT(IGNORED_GRADIENT))
 #define SQUARES          (BIT(DENSE_SQUARES) | BIT(EXPERT_SQUARES) | BIT(IGNORED_SQUARES))
 #define MOMENTS          (BIT(ADAM_M) | BIT(ADAM_V) | BIT(IGNORED_M) | BIT(IGNORED_V))
+#define RESIDENTS        (MOMENTS | BIT(MASTER) | BIT(PARAMETER) | BIT(IGNORED))
+#define SAVED                                                                                      \
+    (BIT(HOST_PARAMETER) | BIT(HOST_MASTER) | BIT(HOST_ADAM_M) | BIT(HOST_ADAM_V) |                \
+     BIT(HOST_IGNORED) | BIT(HOST_IGNORED_M) | BIT(HOST_IGNORED_V))
 
 static const pl_operation_facts facts[PL_OPERATION_COUNT] = {
     [PL_OP_LOAD_BATCH] = {"read the samples of the step; the index in the data group says which",
@@ -19,15 +23,16 @@ static const pl_operation_facts facts[PL_OPERATION_COUNT] = {
     [PL_OP_COUNT_TOKENS] = {"count the valid labels of this rank", PL_STREAM_HOST, BIT(BATCH),
                             BIT(TOKEN_COUNT)},
     [PL_OP_COPY] = {"copy between host and device", PL_STREAM_COPY,
-                    BIT(BATCH) | BIT(INITIAL) | BIT(INITIAL_IGNORED) | BIT(MASTER) |
-                        BIT(PARAMETER) | BIT(IGNORED),
-                    BIT(TOKENS) | BIT(LABELS) | BIT(MASTER) | BIT(PARAMETER) | BIT(IGNORED) |
-                        BIT(OUTGOING) | BIT(OUTGOING_IGNORED)},
+                    RESIDENTS | SAVED | BIT(BATCH) | BIT(INITIAL) | BIT(INITIAL_IGNORED),
+                    RESIDENTS | SAVED | BIT(TOKENS) | BIT(LABELS) | BIT(OUTGOING) |
+                        BIT(OUTGOING_IGNORED)},
     [PL_OP_INITIALIZE] = {"make the initial values that this rank holds", PL_STREAM_HOST, 0,
                           BIT(INITIAL) | BIT(INITIAL_IGNORED)},
-    [PL_OP_WRITE] = {"hand out the parameters that this rank holds: fp32 where they are trained, "
-                     "else as stored",
-                     PL_STREAM_HOST, BIT(OUTGOING) | BIT(OUTGOING_IGNORED), 0},
+    [PL_OP_WRITE] = {"hand out what this rank holds: parameters, fp32 where they are trained, else "
+                     "as stored; or one of the buffers that a checkpoint keeps, as it is",
+                     PL_STREAM_HOST, SAVED | BIT(OUTGOING) | BIT(OUTGOING_IGNORED), 0},
+    [PL_OP_READ] = {"take in, from a checkpoint, what this rank is to hold", PL_STREAM_HOST, 0,
+                    SAVED},
     [PL_OP_ZERO] = {"fill the moments of the optimizer with zeroes", PL_STREAM_COMPUTE, 0, MOMENTS},
     [PL_OP_CAST] = {"change the element type: of gathered parameters, of gradients to and from the "
                     "wire, of updated masters",
@@ -129,7 +134,7 @@ const pl_operation_facts *pl_operation_describe(pl_operation operation)
     return &facts[operation];
 }
 
-static void add_kinds(pl_text *text, uint64_t kinds)
+static void add_kinds(pl_text *text, pl_kind_set kinds)
 {
     bool any = false;
     for (int kind = 0; kind < PL_BUFFER_KIND_COUNT; ++kind) {

@@ -10,10 +10,13 @@
 extern "C" {
 #endif
 
+/* A set of kinds of buffers: bit k is kind k. There are more of them than bits in 64. */
+__extension__ typedef unsigned __int128 pl_kind_set;
+
 typedef struct pl_operation_facts {
-    const char *meaning;    /* one line; static */
-    pl_stream stream;       /* where the operation runs */
-    uint64_t reads, writes; /* bit k: some entry of it reads or writes buffers of kind k */
+    const char *meaning;       /* one line; static */
+    pl_stream stream;          /* where the operation runs */
+    pl_kind_set reads, writes; /* kinds that some entry of it reads or writes */
 } pl_operation_facts;
 
 const pl_operation_facts *pl_operation_describe(pl_operation operation);

@@ -24,7 +24,7 @@ static const option_facts facts[] = {
     {PL_TAKES_PLAN, "--plan", "FILE", "take the plan in FILE instead of making one"},
     {PL_TAKES_RANK, "--rank", "RANK", "look at this rank"},
     {PL_TAKES_PROGRAM, "--program", "PROGRAM",
-     "start, step, evaluate, generate, export, or all of them; may be given again"},
+     "start, step, evaluate, generate, export, save, load, or all; may be given again"},
     {PL_TAKES_SPLIT, "--split", "RANK", "give this rank sections of its own"},
     {PL_TAKES_LIMIT, "--limit", "NUMBER", "print at most so many differences; 0: all of them"},
     {PL_TAKES_OPERATIONS, "--operations", NULL, "print the table of operations, as Markdown"},

@@ -137,7 +137,7 @@ bool pl_sim_world_holds_shape(const pl_sim_world *world)
     for (size_t i = 0; i < world->plan->section_count; ++i) {
         const pl_section *section = &world->plan->sections[i];
         int64_t rounds = section->program == PL_PROGRAM_STEP ? shape->rounds : 1;
-        bool moves = section->program == PL_PROGRAM_START || section->program == PL_PROGRAM_EXPORT;
+        bool moves = pl_expect_moves(section->program);
         if (!moves && (int64_t)section->entry_count < rounds * shape->intra_layer) return false;
     }
     return true;

@@ -180,7 +180,7 @@ static void live_use(const life *l, int32_t number, const pl_use *use)
 {
     const pl_entry *entry = &l->section->entries[number];
     const pl_buffer *buffer = &l->section->buffers[use->buffer];
-    bool start = l->section->program == PL_PROGRAM_START;
+    bool makes = pl_expect_makes(l->section->program);
     ++l->verdict->checked;
     if (use->flags & PL_USE_BEGIN) {
         if (l->alive[use->buffer]) fail_life(l, entry, use->buffer, "begins what lives already:");
@@ -193,7 +193,7 @@ static void live_use(const life *l, int32_t number, const pl_use *use)
                   : (use->flags & PL_USE_WRITE) ? "writes what does not live:"
                                                 : "ends what does not live:");
     }
-    if (buffer->resident && ((use->flags & PL_USE_END) || ((use->flags & PL_USE_BEGIN) && !start)))
+    if (buffer->resident && ((use->flags & PL_USE_END) || ((use->flags & PL_USE_BEGIN) && !makes)))
         fail_life(l, entry, use->buffer, "begins or ends a resident buffer:");
     if (use->flags & PL_USE_END) {
         l->alive[use->buffer] = false;
@@ -205,7 +205,7 @@ static void live_section(const life *l)
 {
     const pl_section *section = l->section;
     for (size_t i = 0; i < section->buffer_count; ++i) {
-        l->alive[i] = section->buffers[i].resident && section->program != PL_PROGRAM_START;
+        l->alive[i] = section->buffers[i].resident && !pl_expect_makes(section->program);
         l->changed[i] = NONE;
     }
     for (int32_t number = 0; number < (int32_t)section->entry_count; ++number) {

@@ -178,7 +178,7 @@ pl_status pl_prove_gathers(const pl_sim_world *world, pl_verdict *verdict)
     for (size_t i = 0; i < world->plan->section_count; ++i) {
         const pl_section *section = &world->plan->sections[i];
         gathers g = {.world = world, .verdict = verdict, .section = section};
-        if (section->program == PL_PROGRAM_START || section->program == PL_PROGRAM_EXPORT) continue;
+        if (pl_expect_moves(section->program)) continue;
         g.rank = pl_section_first_rank(section);
         PL_TRY(
             pl_allocate(&g.tally, 3 + 2 * (size_t)world->parts.layers, sizeof *g.tally, "gathers"));

@@ -108,6 +108,21 @@ static void check_tensor(const pl_sim_world *world, pl_verdict *verdict, const p
     check_cover(verdict, pl_text_string(name), list, count, rows);
 }
 
+/* Elements that an entry which hands out, or takes in, is to count. */
+static int64_t moved(const pl_sim_world *world, pl_program program, const pl_entry_name *name,
+                     int64_t rank)
+{
+    pl_subject subject = (pl_subject)name->subject;
+    bool keeps = program == PL_PROGRAM_SAVE || program == PL_PROGRAM_LOAD;
+    bool known = keeps && name->ordinal >= 0 && name->ordinal < PL_EXPECTED_SAVED;
+    bool whole = known ? pl_expect_saved(name->ordinal)->whole : name->ordinal == 1;
+    if (known && pl_expect_saved(name->ordinal)->trained)
+        return pl_expected_part_trained(world->plan, &world->groups, subject, name->layer, whole,
+                                        rank);
+    return pl_expected_part_elements(world->plan, &world->groups, subject, name->layer, whole,
+                                     rank);
+}
+
 /* Entries that count elements count those really held, without padding. */
 static void check_elements(const pl_sim_world *world, pl_verdict *verdict, pl_program program,
                            const pl_section *section, int64_t rank, int64_t trained)
@@ -121,10 +136,7 @@ static void check_elements(const pl_sim_world *world, pl_verdict *verdict, pl_pr
         case PL_OP_STEP: expected = trained; break;
         case PL_OP_INITIALIZE:
         case PL_OP_WRITE:
-            expected = pl_expected_part_elements(world->plan, &world->groups,
-                                                 (pl_subject)entry->name.subject, entry->name.layer,
-                                                 entry->name.ordinal == 1, rank);
-            break;
+        case PL_OP_READ: expected = moved(world, program, &entry->name, rank); break;
         default: break;
         }
         ++verdict->checked;
@@ -144,31 +156,34 @@ static int64_t held(const pl_sim_world *world, const pl_tensor *tensor, int64_t 
 }
 
 /* Ranks that share a section hold equally much of what its entries count: what is right for one of
- * them is right for all. Start and export count every part by itself (tensors of a part stand
- * together), a step all that is trained, other programs nothing. */
+ * them is right for all. Programs that move values count every part by itself (tensors of a part
+ * stand together), save and load trained ones apart too; a step counts all that is trained, other
+ * programs nothing. */
 static void check_alike(const pl_sim_world *world, pl_verdict *verdict, pl_program program,
                         int64_t rank)
 {
     const pl_model *model = &world->plan->model;
     const pl_section *section = world->section[program][rank];
-    int64_t first = pl_section_first_rank(section), difference = 0;
-    bool by_part = program == PL_PROGRAM_START || program == PL_PROGRAM_EXPORT;
+    int64_t first = pl_section_first_rank(section), difference = 0, frozen = 0;
+    bool by_part = pl_expect_moves(program);
+    bool apart = program == PL_PROGRAM_SAVE || program == PL_PROGRAM_LOAD;
     if (!by_part && program != PL_PROGRAM_STEP) return;
     for (int64_t i = 0; i < model->tensor_count && rank != first; ++i) {
         const pl_tensor *tensor = &model->tensors[i], *next = tensor + 1;
         bool last = i + 1 == model->tensor_count;
         bool ends_part = last || next->layer != tensor->layer || tensor->layer < 0 ||
                          (next->role == PL_TENSOR_ROUTED) != (tensor->role == PL_TENSOR_ROUTED);
-        if (by_part || !tensor->frozen)
-            difference += held(world, tensor, rank) - held(world, tensor, first);
+        int64_t own = held(world, tensor, rank) - held(world, tensor, first);
+        if (by_part || !tensor->frozen) difference += own;
+        if (apart && tensor->frozen) frozen += own;
         ++verdict->checked;
-        if (!(by_part ? ends_part : last) || difference == 0) continue;
+        if (!(by_part ? ends_part : last) || (difference == 0 && frozen == 0)) continue;
         pl_text name = {0};
         print_tensor(&name, tensor);
         pl_verdict_fail(verdict, rank, program, section, NULL,
                         "holds %+" PRId64 " elements against rank %" PRId64
                         ", whose plan it shares (counted up to %s)",
-                        difference, first, pl_text_string(&name));
+                        difference != 0 ? difference : frozen, first, pl_text_string(&name));
         pl_verdict_free_text(verdict, &name);
         return;
     }

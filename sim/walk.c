@@ -39,6 +39,19 @@ static bool is_collective(const pl_entry *entry)
     return entry->group != PL_GROUP_NONE && entry->name.operation != PL_OP_LOAD_BATCH;
 }
 
+/* What BUFFER holds before the program. */
+static pl_value value_before(const pl_walk *walk, const pl_buffer *buffer, int64_t rank)
+{
+    pl_subject subject = (pl_subject)buffer->subject;
+    bool whole = buffer->kind == PL_BUF_IGNORED;
+    bool state = whole || buffer->kind == PL_BUF_PARAMETER || buffer->kind == PL_BUF_MASTER;
+    if (buffer->layer >= walk->world->parts.layers) return 0;
+    if (walk->program == PL_PROGRAM_SAVE && buffer->kind <= PL_BUF_IGNORED_V)
+        return pl_walk_saved(walk->world, (pl_buffer_kind)buffer->kind, subject, buffer->layer,
+                             rank);
+    return state ? pl_walk_initial(walk->world, subject, buffer->layer, whole ? 0 : rank) : 0;
+}
+
 static pl_status start_rank(pl_walk *walk, int64_t rank)
 {
     pl_walk_rank *r = &walk->ranks[rank];
@@ -54,14 +67,8 @@ static pl_status start_rank(pl_walk *walk, int64_t rank)
     }
     PL_TRY(pl_allocate(&r->send, r->scratch, sizeof *r->send, "messages"));
     PL_TRY(pl_allocate(&r->recv, r->scratch, sizeof *r->recv, "messages"));
-    for (size_t i = 0; i < section->buffer_count; ++i) {
-        const pl_buffer *buffer = &section->buffers[i];
-        bool whole = buffer->kind == PL_BUF_IGNORED;
-        bool state = whole || buffer->kind == PL_BUF_PARAMETER || buffer->kind == PL_BUF_MASTER;
-        if (walk->program != PL_PROGRAM_START && state && buffer->layer < walk->world->parts.layers)
-            r->value[i] = pl_walk_initial(walk->world, (pl_subject)buffer->subject, buffer->layer,
-                                          whole ? 0 : rank);
-    }
+    for (size_t i = 0; i < section->buffer_count && !pl_expect_makes(walk->program); ++i)
+        r->value[i] = value_before(walk, &section->buffers[i], rank);
     return PL_OK;
 }
 

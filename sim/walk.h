@@ -33,7 +33,8 @@ enum {
     PL_RANDOM_SQUARES,    /* (part, owner, shard): sums of squares */
     PL_RANDOM_BALANCE,    /* (rank, layer, round and micro-batch): expert counts */
     PL_RANDOM_LOSS,       /* the same: the scores that the load-balance loss is made of */
-    PL_RANDOM_MODULE      /* (module): multiples by which modules' gradients differ */
+    PL_RANDOM_MODULE,     /* (module): multiples by which modules' gradients differ */
+    PL_RANDOM_SAVED       /* (part and kind, owner, shard): what a checkpoint keeps */
 };
 
 enum {
@@ -126,6 +127,10 @@ pl_value pl_walk_tokens(const pl_sim_world *world, const pl_walk_probe *probe, i
 /* A rank's shard of a part before the step. */
 pl_value pl_walk_initial(const pl_sim_world *world, pl_subject subject, int32_t layer,
                          int64_t rank);
+/* What a rank's buffer of KIND holds of a part while it is saved, and after it was loaded: another
+ * value for each kind. 0 for kinds that no checkpoint keeps. */
+pl_value pl_walk_saved(const pl_sim_world *world, pl_buffer_kind kind, pl_subject subject,
+                       int32_t layer, int64_t rank);
 /* The part as the rank's module must see it. */
 pl_value pl_walk_full(const pl_walk_expected *expected, pl_subject subject, int32_t layer,
                       int64_t rank);

@@ -86,6 +86,17 @@ pl_value pl_walk_initial(const pl_sim_world *world, pl_subject subject, int32_t 
                            owner_index(world, subject, rank), shard_index(world, subject, rank));
 }
 
+pl_value pl_walk_saved(const pl_sim_world *world, pl_buffer_kind kind, pl_subject subject,
+                       int32_t layer, int64_t rank)
+{
+    int32_t number = pl_expect_saved_number(kind);
+    if (number < 0) return 0;
+    int64_t part = pl_walk_part_number(world, subject, layer) * PL_EXPECTED_SAVED + number;
+    if (pl_expect_saved(number)->whole) return pl_value_random(PL_RANDOM_SAVED, part, -1, -1);
+    return pl_value_random(PL_RANDOM_SAVED, part, owner_index(world, subject, rank),
+                           shard_index(world, subject, rank));
+}
+
 static pl_value slice(int64_t index) { return pl_value_random(PL_RANDOM_SLICE, index, 0, 0); }
 
 /* The gathered whole of a part: the sum of its shards, each times its slice's number. */

@@ -212,23 +212,39 @@ static void compute_initialize(const act *a)
     set(a, PL_BUF_INITIAL_IGNORED, pl_walk_initial(a->walk->world, subject, n->layer, 0));
 }
 
+/* What a checkpoint keeps of the part that the entry is named after, for the buffers written. */
+static void compute_read(const act *a)
+{
+    const pl_entry_name *n = &a->entry->name;
+    for (uint32_t i = 0; i < a->entry->use_count; ++i)
+        if (a->uses[i].flags & PL_USE_WRITE)
+            *value_of(a, i) = pl_walk_saved(a->walk->world, (pl_buffer_kind)buffer_of(a, i)->kind,
+                                            (pl_subject)n->subject, n->layer, a->rank);
+}
+
 /* What is handed out must be what the rank holds of the part that the entry is named after. */
 static void check_outgoing(const act *a)
 {
     const pl_entry_name *n = &a->entry->name;
+    pl_subject subject = (pl_subject)n->subject;
+    bool saves = a->walk->program == PL_PROGRAM_SAVE;
     for (uint32_t i = 0; i < a->entry->use_count; ++i) {
         const pl_buffer *buffer = buffer_of(a, i);
-        bool whole = buffer->kind == PL_BUF_OUTGOING_IGNORED;
-        if (!(a->uses[i].flags & PL_USE_READ) || !(whole || buffer->kind == PL_BUF_OUTGOING))
-            continue;
+        pl_buffer_kind kind = (pl_buffer_kind)buffer->kind;
+        bool whole = kind == PL_BUF_OUTGOING_IGNORED;
+        bool out = saves ? pl_expect_saved_number(kind) >= 0 : whole || kind == PL_BUF_OUTGOING;
+        if (!(a->uses[i].flags & PL_USE_READ) || !out) continue;
         ++a->walk->verdicts[PL_PROOF_PARAMETERS].checked;
         if (*value_of(a, i) ==
-            pl_walk_initial(a->walk->world, (pl_subject)n->subject, n->layer, whole ? 0 : a->rank))
+            (saves ? pl_walk_saved(a->walk->world, kind, subject, n->layer, a->rank)
+                   : pl_walk_initial(a->walk->world, subject, n->layer, whole ? 0 : a->rank)))
             continue;
         pl_text name = {0};
         pl_buffer_print(&name, buffer);
         fail(a, PL_PROOF_PARAMETERS,
-             "does not hold the parameters of the rank:", pl_text_string(&name));
+             saves ? "does not hold what the rank keeps:"
+                   : "does not hold the parameters of the rank:",
+             pl_text_string(&name));
         pl_verdict_free_text(&a->walk->verdicts[PL_PROOF_PARAMETERS], &name);
     }
 }
@@ -417,12 +433,13 @@ void pl_walk_compute(pl_walk *walk, int64_t rank, const pl_entry *entry)
         return;
     case PL_OP_INITIALIZE: compute_initialize(&a); return;
     case PL_OP_COPY:
-        if (walk->program == PL_PROGRAM_START || walk->program == PL_PROGRAM_EXPORT)
+        if (pl_expect_moves(walk->program))
             copy_by_part(&a);
         else
             copy_batch(&a);
         return;
     case PL_OP_WRITE: check_outgoing(&a); return;
+    case PL_OP_READ: compute_read(&a); return;
     case PL_OP_ZERO:
         for (uint32_t i = 0; i < entry->use_count; ++i)
             if (a.uses[i].flags & PL_USE_WRITE) *value_of(&a, i) = 0;
@@ -461,21 +478,35 @@ void pl_walk_compute(pl_walk *walk, int64_t rank, const pl_entry *entry)
 
 /* --- the end --- */
 
+static bool is_trained(const pl_walk *walk, const pl_buffer *buffer)
+{
+    const pl_expected_part *part =
+        pl_expected_part_of(&walk->world->parts, (pl_subject)buffer->subject, buffer->layer);
+    return is_whole(buffer) ? part->whole > 0 : part->trained > 0;
+}
+
+/* What BUFFER must hold at the end. */
+static pl_value state_after(const pl_walk *walk, const pl_buffer *buffer, int64_t rank)
+{
+    pl_subject subject = (pl_subject)buffer->subject;
+    bool whole = is_whole(buffer);
+    bool moment = buffer->kind == PL_BUF_ADAM_M || buffer->kind == PL_BUF_ADAM_V ||
+                  buffer->kind == PL_BUF_IGNORED_M || buffer->kind == PL_BUF_IGNORED_V;
+    if (walk->program == PL_PROGRAM_SAVE || walk->program == PL_PROGRAM_LOAD)
+        return pl_walk_saved(walk->world, (pl_buffer_kind)buffer->kind, subject, buffer->layer,
+                             rank);
+    pl_value must =
+        moment ? 0 : pl_walk_initial(walk->world, subject, buffer->layer, whole ? 0 : rank);
+    if (!is_trained(walk, buffer) || walk->program != PL_PROGRAM_STEP) return must;
+    return pl_value_add(must,
+                        pl_walk_gradient(walk->expected, subject, buffer->layer, whole, rank));
+}
+
 static void check_state(pl_walk *walk, int64_t rank, uint32_t number)
 {
     const pl_walk_rank *r = &walk->ranks[rank];
     const pl_buffer *buffer = &r->section->buffers[number];
-    const pl_sim_world *world = walk->world;
-    pl_subject subject = (pl_subject)buffer->subject;
-    const pl_expected_part *part = pl_expected_part_of(&world->parts, subject, buffer->layer);
-    bool whole = is_whole(buffer);
-    bool moment = buffer->kind == PL_BUF_ADAM_M || buffer->kind == PL_BUF_ADAM_V ||
-                  buffer->kind == PL_BUF_IGNORED_M || buffer->kind == PL_BUF_IGNORED_V;
-    bool trained = whole ? part->whole > 0 : part->trained > 0;
-    pl_value must = moment ? 0 : pl_walk_initial(world, subject, buffer->layer, whole ? 0 : rank);
-    if (trained && walk->program == PL_PROGRAM_STEP)
-        must = pl_value_add(must,
-                            pl_walk_gradient(walk->expected, subject, buffer->layer, whole, rank));
+    pl_value must = state_after(walk, buffer, rank);
     ++walk->verdicts[PL_PROOF_UPDATE].checked;
     if (r->value[number] == must) return;
     pl_text name = {0};
@@ -483,8 +514,9 @@ static void check_state(pl_walk *walk, int64_t rank, uint32_t number)
     pl_verdict_fail(&walk->verdicts[PL_PROOF_UPDATE], rank, walk->program, r->section, NULL,
                     "%s does not end as it must: %s", pl_text_string(&name),
                     walk->program == PL_PROGRAM_START  ? "initial values"
+                    : walk->program == PL_PROGRAM_LOAD ? "what was saved of it"
                     : walk->program != PL_PROGRAM_STEP ? "what it was"
-                    : trained                          ? "what it was, updated once"
+                    : is_trained(walk, buffer)         ? "what it was, updated once"
                                                        : "what it was, since it is frozen");
     pl_verdict_free_text(&walk->verdicts[PL_PROOF_UPDATE], &name);
 }

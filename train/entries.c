@@ -6,6 +6,7 @@ static const pl_entry_function functions[PL_OPERATION_COUNT] = {
     [PL_OP_COPY] = pl_do_copy,
     [PL_OP_INITIALIZE] = pl_do_initialize,
     [PL_OP_WRITE] = pl_do_write,
+    [PL_OP_READ] = pl_do_read,
     [PL_OP_ZERO] = pl_do_zero,
     [PL_OP_CAST] = pl_do_cast,
     [PL_OP_GATHER] = pl_do_gather,

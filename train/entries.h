@@ -30,6 +30,7 @@ pl_status pl_do_copy_batch(pl_work *work);
 pl_status pl_do_initialize(pl_work *work);
 pl_status pl_do_copy(pl_work *work);
 pl_status pl_do_write(pl_work *work);
+pl_status pl_do_read(pl_work *work);
 pl_status pl_do_zero(pl_work *work);
 /* entries_units.c */
 pl_status pl_do_cast(pl_work *work);

@@ -1,11 +1,35 @@
-/* Parameters between host and device: initial values in, trained ones out; moments. */
+/* What ranks hold, between host and device: initial values and checkpoints in, parameters and
+ * checkpoints out; moments. */
 #include <string.h>
 
 #include "common/memory.h"
 #include "train/entries.h"
 
+/* Kinds of host buffers stand in this order: those that copies bring to the device, from INITIAL to
+ * HOST_IGNORED_V, overlap with those that they fill, from HOST_PARAMETER to OUTGOING_IGNORED. */
+_Static_assert((int)PL_BUF_INITIAL < (int)PL_BUF_HOST_PARAMETER &&
+                   (int)PL_BUF_HOST_IGNORED_V < (int)PL_BUF_OUTGOING &&
+                   (int)PL_BUF_OUTGOING_IGNORED - (int)PL_BUF_INITIAL == 10,
+               "the order of host buffers");
+
+/* Whether KIND is the host's side of a checkpoint. */
+static bool is_saved(pl_buffer_kind kind) { return pl_buffer_kind_held(kind) != kind; }
+
+/* What a checkpoint calls the values of buffers of KIND. */
+static pl_value_kind value_kind(pl_buffer_kind kind)
+{
+    switch (pl_buffer_kind_held(kind)) {
+    case PL_BUF_MASTER: return PL_VALUE_MASTER;
+    case PL_BUF_ADAM_M:
+    case PL_BUF_IGNORED_M: return PL_VALUE_ADAM_M;
+    case PL_BUF_ADAM_V:
+    case PL_BUF_IGNORED_V: return PL_VALUE_ADAM_V;
+    default: return PL_VALUE_PARAMETER;
+    }
+}
+
 /* One tensor of a part on its way: called for each that stands in buffers of KIND. */
-typedef pl_status (*tensor_function)(pl_work *work, const pl_map_item *item,
+typedef pl_status (*tensor_function)(pl_work *work, pl_buffer_kind kind, const pl_map_item *item,
                                      const pl_map_place *place, char *memory);
 
 static pl_status each_tensor(pl_work *work, pl_buffer_kind kind, int32_t part, char *buffer,
@@ -16,42 +40,72 @@ static pl_status each_tensor(pl_work *work, pl_buffer_kind kind, int32_t part, c
     for (int64_t i = p->first_tensor; i < p->first_tensor + p->tensor_count; ++i) {
         pl_map_place place;
         if (pl_part_map_place(map, kind, i, &place))
-            PL_TRY(function(work, &map->items[i], &place, buffer + place.offset));
+            PL_TRY(function(work, kind, &map->items[i], &place, buffer + place.offset));
     }
     return PL_OK;
 }
 
-static pl_status make_values(pl_work *work, const pl_map_item *item, const pl_map_place *place,
-                             char *memory)
+/* Rows of nobody are zero on the device, whoever fills the others. */
+static void zero_padding(const pl_map_place *place, char *memory)
 {
-    const pl_executor_outside *outside = &work->executor->outside;
     int64_t row = place->cols * pl_dtype_bytes(place->dtype);
     int64_t real = (place->end - place->begin) * row;
     memset(memory + real, 0, (size_t)(place->room * row - real));
-    if (real == 0) return PL_OK;
+}
+
+static pl_status make_values(pl_work *work, pl_buffer_kind kind, const pl_map_item *item,
+                             const pl_map_place *place, char *memory)
+{
+    const pl_executor_outside *outside = &work->executor->outside;
+    (void)kind;
+    zero_padding(place, memory);
+    if (place->begin == place->end) return PL_OK;
     return outside->initial_values(outside->context, item->tensor, place->begin, place->end,
                                    place->dtype, memory);
 }
 
-static pl_status write_values(pl_work *work, const pl_map_item *item, const pl_map_place *place,
-                              char *memory)
+static pl_status load_values(pl_work *work, pl_buffer_kind kind, const pl_map_item *item,
+                             const pl_map_place *place, char *memory)
 {
     const pl_executor_outside *outside = &work->executor->outside;
+    zero_padding(place, memory);
+    if (place->begin == place->end) return PL_OK;
+    return outside->load_values(outside->context, value_kind(kind), item->tensor, place->begin,
+                                place->end, place->dtype, memory);
+}
+
+static pl_status write_values(pl_work *work, pl_buffer_kind kind, const pl_map_item *item,
+                              const pl_map_place *place, char *memory)
+{
+    const pl_executor_outside *outside = &work->executor->outside;
+    (void)kind;
     if (place->begin == place->end) return PL_OK;
     return outside->write_values(outside->context, item->tensor, place->begin, place->end,
                                  place->dtype, memory);
 }
 
-/* The use of a host buffer of one of two kinds. */
-static pl_status find_host(const pl_work *work, pl_buffer_kind sharded, pl_buffer_kind ignored,
+static pl_status save_values(pl_work *work, pl_buffer_kind kind, const pl_map_item *item,
+                             const pl_map_place *place, char *memory)
+{
+    const pl_executor_outside *outside = &work->executor->outside;
+    if (place->begin == place->end) return PL_OK;
+    return outside->save_values(outside->context, value_kind(kind), item->tensor, place->begin,
+                                place->end, place->dtype, memory);
+}
+
+/* The use of a host buffer of one of the kinds FIRST to LAST. */
+static pl_status find_host(const pl_work *work, pl_buffer_kind first, pl_buffer_kind last,
                            uint32_t flags, const pl_use **out)
 {
-    *out = pl_work_find(work, sharded, flags, PL_ANY_PART);
-    if (!*out) *out = pl_work_find(work, ignored, flags, PL_ANY_PART);
+    *out = NULL;
+    for (int kind = (int)first; kind <= (int)last && !*out; ++kind)
+        *out = pl_work_find(work, (pl_buffer_kind)kind, flags, PL_ANY_PART);
     if (*out) return PL_OK;
-    return PL_FAIL(PL_BAD_INPUT, "the entry must %s a buffer '%s' or '%s', and names none",
-                   flags == PL_USE_READ ? "read" : "write", pl_buffer_kind_stem(sharded),
-                   pl_buffer_kind_stem(ignored));
+    return PL_FAIL(PL_BAD_INPUT,
+                   "the entry must %s a host buffer such as '%s' or '%s', and names "
+                   "none",
+                   flags == PL_USE_READ ? "read" : "write", pl_buffer_kind_stem(first),
+                   pl_buffer_kind_stem(last));
 }
 
 static pl_status host_buffer(const pl_work *work, const pl_use *use, int32_t *part,
@@ -77,17 +131,32 @@ pl_status pl_do_initialize(pl_work *work)
     return each_tensor(work, kind, part, memory, make_values);
 }
 
+pl_status pl_do_read(pl_work *work)
+{
+    const pl_use *use = NULL;
+    pl_buffer_kind kind = PL_BUF_HOST_PARAMETER;
+    int32_t part = -1;
+    void *memory = NULL;
+    PL_TRY(find_host(work, PL_BUF_HOST_PARAMETER, PL_BUF_HOST_IGNORED_V, PL_USE_WRITE, &use));
+    PL_TRY(host_buffer(work, use, &part, &kind, &memory));
+    if (!work->executor->outside.load_values)
+        return PL_FAIL(PL_INTERNAL, "nobody was named who gives what was saved");
+    return each_tensor(work, kind, part, memory, load_values);
+}
+
 pl_status pl_do_write(pl_work *work)
 {
     const pl_use *use = NULL;
     pl_buffer_kind kind = PL_BUF_OUTGOING;
     int32_t part = -1;
     void *memory = NULL;
-    PL_TRY(find_host(work, PL_BUF_OUTGOING, PL_BUF_OUTGOING_IGNORED, PL_USE_READ, &use));
+    PL_TRY(find_host(work, PL_BUF_HOST_PARAMETER, PL_BUF_OUTGOING_IGNORED, PL_USE_READ, &use));
     PL_TRY(host_buffer(work, use, &part, &kind, &memory));
-    if (!work->executor->outside.write_values)
+    if (is_saved(kind) && !work->executor->outside.save_values)
+        return PL_FAIL(PL_INTERNAL, "nobody was named who takes what is saved");
+    if (!is_saved(kind) && !work->executor->outside.write_values)
         return PL_FAIL(PL_INTERNAL, "nobody was named who takes parameters");
-    return each_tensor(work, kind, part, memory, write_values);
+    return each_tensor(work, kind, part, memory, is_saved(kind) ? save_values : write_values);
 }
 
 /* --- copies --- */
@@ -166,14 +235,36 @@ static pl_status copy_part(pl_work *work, const pl_use *host_use, bool to_device
     return PL_OK;
 }
 
+/* Both sides are laid out alike: one copy, padding with it. */
+static pl_status copy_saved(pl_work *work, const pl_use *host_use, bool to_device)
+{
+    pl_buffer_kind kind = PL_BUF_HOST_PARAMETER;
+    int32_t part = -1;
+    void *host = NULL, *to = NULL;
+    const void *from = NULL;
+    PL_TRY(host_buffer(work, host_use, &part, &kind, &host));
+    int64_t bytes = pl_part_map_bytes(&work->executor->map, kind, part);
+    if (to_device) {
+        PL_TRY(pl_work_write_part(work, pl_buffer_kind_held(kind), part, &to));
+        return pl_work_copy(work, to, host, bytes, PL_COPY_TO_DEVICE);
+    }
+    PL_TRY(pl_work_read_part(work, pl_buffer_kind_held(kind), part, &from));
+    return pl_work_copy(work, host, from, bytes, PL_COPY_TO_HOST);
+}
+
 pl_status pl_do_copy(pl_work *work)
 {
     const pl_use *use = NULL;
+    bool to_device = false;
     if (work->entry->name.subject == PL_SUBJECT_BATCH) return pl_do_copy_batch(work);
-    if (find_host(work, PL_BUF_OUTGOING, PL_BUF_OUTGOING_IGNORED, PL_USE_WRITE, &use) == PL_OK)
-        return copy_part(work, use, false);
-    PL_TRY(find_host(work, PL_BUF_INITIAL, PL_BUF_INITIAL_IGNORED, PL_USE_READ, &use));
-    return copy_part(work, use, true);
+    if (find_host(work, PL_BUF_HOST_PARAMETER, PL_BUF_OUTGOING_IGNORED, PL_USE_WRITE, &use) !=
+        PL_OK) {
+        PL_TRY(find_host(work, PL_BUF_INITIAL, PL_BUF_HOST_IGNORED_V, PL_USE_READ, &use));
+        to_device = true;
+    }
+    if (is_saved((pl_buffer_kind)work->section->buffers[use->buffer].kind))
+        return copy_saved(work, use, to_device);
+    return copy_part(work, use, to_device);
 }
 
 pl_status pl_do_zero(pl_work *work)

@@ -17,6 +17,7 @@
 
 #include "common/plan.h"
 #include "common/process_group.h"
+#include "common/value_kind.h"
 #include "kernels/device.h"
 
 #ifdef __cplusplus
@@ -36,9 +37,18 @@ typedef struct pl_executor_outside {
     /* initialize: OUT gets values of type DTYPE (fp32, or the stored type of a frozen tensor). */
     pl_status (*initial_values)(void *context, const pl_tensor *tensor, int64_t row_begin,
                                 int64_t row_end, pl_dtype dtype, void *out);
-    /* write: parameters as trained, of type DTYPE. */
+    /* write, in export: parameters as trained, of type DTYPE. */
     pl_status (*write_values)(void *context, const pl_tensor *tensor, int64_t row_begin,
                               int64_t row_end, pl_dtype dtype, const void *values);
+    /* write, in save: what this rank holds of KIND, of type DTYPE, bit for bit; VALUES is gone
+     * when this returns. Called once for each tensor and kind of which the rank has rows; the
+     * rank's rows are real ones, never padding. */
+    pl_status (*save_values)(void *context, pl_value_kind kind, const pl_tensor *tensor,
+                             int64_t row_begin, int64_t row_end, pl_dtype dtype,
+                             const void *values);
+    /* read, in load: OUT gets what save_values was given for these rows, of type DTYPE. */
+    pl_status (*load_values)(void *context, pl_value_kind kind, const pl_tensor *tensor,
+                             int64_t row_begin, int64_t row_end, pl_dtype dtype, void *out);
     /* loss, when not NULL: the COUNT losses of a micro-batch's tokens, 0 where a label is not
      * valid. For tests and tools: it makes the host wait. */
     pl_status (*row_losses)(void *context, int64_t round, int64_t micro_batch, const float *losses,
@@ -102,10 +112,10 @@ pl_status pl_executor_open(pl_executor **out, const pl_executor_options *options
 void pl_executor_close(pl_executor *executor);
 
 /* Run PROGRAM once: collective over the world, as the plan says. `start` makes the resident
- * buffers; the others need them. On failure every rank of the world is told and the executor can
- * only be closed. Errors: those of groups, device and outside, with the entry as context;
- * PL_BAD_INPUT for a plan that cannot be carried out (a buffer read before it lives, an operation
- * without what it needs), naming entry and buffer. */
+ * buffers, or `load` does; the others need them. On failure every rank of the world is told and the
+ * executor can only be closed. Errors: those of groups, device and outside, with the entry as
+ * context; PL_BAD_INPUT for a plan that cannot be carried out (a buffer read before it lives, an
+ * operation without what it needs), naming entry and buffer. */
 pl_status pl_executor_run(pl_executor *executor, pl_program program, const pl_program_input *input,
                           pl_program_result *result);
 

@@ -48,11 +48,14 @@ static int64_t walk_section(const pl_section *section, int64_t rows, int64_t now
 int64_t pl_memory_need(const pl_plan *plan, int64_t rank)
 {
     int64_t resident = 0, peak = 0, rows = mean_rows(plan);
-    const pl_section *start = pl_plan_section(plan, PL_PROGRAM_START, rank);
-    if (start) resident = walk_section(start, rows, 0, &peak);
-    for (int program = 0; program < PL_PROGRAM_COUNT; ++program) {
-        const pl_section *section = pl_plan_section(plan, (pl_program)program, rank);
-        if (section && section != start) (void)walk_section(section, rows, resident, &peak);
+    for (int made = 1; made >= 0; --made) { /* first start and load: what they leave is resident */
+        for (int program = 0; program < PL_PROGRAM_COUNT; ++program) {
+            const pl_section *section = pl_plan_section(plan, (pl_program)program, rank);
+            bool makes = pl_program_makes_residents((pl_program)program);
+            if (!section || makes != (made == 1)) continue;
+            int64_t left = walk_section(section, rows, makes ? 0 : resident, &peak);
+            if (makes) resident = left;
+        }
     }
     return peak;
 }

@@ -159,7 +159,7 @@ typedef struct form {
 static form form_of(const pl_part_map *map, pl_buffer_kind kind)
 {
     form f = {.of_part = true, .dtype = PL_FP32};
-    switch (kind) {
+    switch (pl_buffer_kind_held(kind)) {
     case PL_BUF_PARAMETER: f.wire = true; break;
     case PL_BUF_WIRE: f.wire = f.whole = true; break;
     case PL_BUF_FULL:

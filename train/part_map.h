@@ -14,6 +14,7 @@
  *   gradwire
  *   ignored*         whole tensors that are kept on every rank, fp32; _m, _v and _grad without
  *                    frozen ones
+ *   host_*           as the buffer of that name
  *
  * Shards of a tensor are consecutive rows, so that its real rows stand together in wire and full,
  * and padding is behind them.

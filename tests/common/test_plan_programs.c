@@ -94,7 +94,8 @@ static void programs_do_not_change_one_another(void **state)
 
 static void programs_have_names(void **state)
 {
-    static const char *const names[] = {"start", "step", "evaluate", "generate", "export"};
+    static const char *const names[PL_PROGRAM_COUNT] = {"start",  "step", "evaluate", "generate",
+                                                        "export", "save", "load"};
     (void)state;
     for (int i = 0; i < PL_PROGRAM_COUNT; ++i) {
         pl_program program = PL_PROGRAM_COUNT;
@@ -124,7 +125,7 @@ static void generating_needs_a_shape_of_its_own(void **state)
         assert_ok(build_programs(&plan, &c, PL_PROGRAMS_EVALUATE));
         pl_plan_free(&plan);
     }
-    assert_fails(PL_BAD_INPUT, build_programs(&plan, &plain, 1u << PL_PROGRAM_COUNT), "0x20");
+    assert_fails(PL_BAD_INPUT, build_programs(&plan, &plain, 1u << PL_PROGRAM_COUNT), "0x80");
     pl_shape shape = pl_generate_shape((pl_shape){128, 4, 2, 3});
     assert_true(shape.sequence == 128 && shape.micro_batch == 1);
     assert_true(shape.intra_layer == 1 && shape.rounds == 1);
@@ -372,6 +373,139 @@ static void export_hands_out_what_start_brought_in(void **state)
     look_at_cases(look_at_export, 47, 40);
 }
 
+/* --- save and load --- */
+
+enum { KEPT = PL_BUF_IGNORED_V - PL_BUF_PARAMETER + 1 };
+
+/* How ENTRY uses the buffer of KIND of its own part, *OUT. */
+static uint32_t use_of_part(const pl_section *section, const pl_entry *entry, int kind,
+                            const pl_buffer **out)
+{
+    for (uint32_t i = 0; i < entry->use_count; ++i) {
+        const pl_use *use = &section->uses[entry->use_first + i];
+        const pl_buffer *buffer = &section->buffers[use->buffer];
+        *out = buffer;
+        if (buffer->kind == kind && buffer->subject == entry->name.subject &&
+            buffer->layer == entry->name.layer)
+            return use->flags;
+    }
+    *out = NULL;
+    return 0;
+}
+
+/* A host entry of OPERATION and the copy beside it, about one kind of one part: what goes through
+ * is laid out on the host as on the device. Bit of the kind in *SEEN. */
+static void expect_moved(const pl_section *section, const pl_entry *host, const pl_entry *copy,
+                         bool saves, unsigned *seen)
+{
+    int kind = host->name.ordinal;
+    const pl_buffer *outside = NULL, *inside = NULL, *again = NULL;
+    assert_in_range(kind, 0, KEPT - 1);
+    assert_int_equal(host->name.subject, copy->name.subject);
+    assert_int_equal(host->name.layer, copy->name.layer);
+    assert_int_equal(copy->name.ordinal, 4 + kind + (saves ? KEPT : 0));
+    assert_true(host->stream == PL_STREAM_HOST && copy->stream == PL_STREAM_COPY);
+    assert_true(host->use_count == 1 && copy->use_count == 2);
+    assert_int_equal(use_of_part(section, host, PL_BUF_HOST_PARAMETER + kind, &outside),
+                     saves ? PL_USE_READ | PL_USE_END : PL_USE_WRITE | PL_USE_BEGIN);
+    assert_int_equal(use_of_part(section, copy, PL_BUF_HOST_PARAMETER + kind, &again),
+                     saves ? PL_USE_WRITE | PL_USE_BEGIN : PL_USE_READ | PL_USE_END);
+    assert_int_equal(use_of_part(section, copy, PL_BUF_PARAMETER + kind, &inside),
+                     saves ? PL_USE_READ : PL_USE_WRITE | PL_USE_BEGIN);
+    assert_ptr_equal(outside, again);
+    assert_true(outside->bytes == inside->bytes && outside->dtype == inside->dtype);
+    assert_true(outside->class_ == PL_BUFFER_HOST && !outside->resident && inside->resident);
+    assert_true(host->elements * pl_dtype_bytes((pl_dtype)outside->dtype) <= outside->bytes);
+    *seen |= 1u << kind;
+}
+
+static size_t count_residents(const pl_section *section)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < section->buffer_count; ++i) count += section->buffers[i].resident;
+    return count;
+}
+
+/* Every resident buffer that start makes goes out, and comes in, once. */
+static void look_at_saving(const plan_case *c, const pl_plan *plan)
+{
+    (void)c;
+    for (int64_t rank = 0; rank < plan->layout.world; ++rank) {
+        const pl_section *start = pl_plan_section(plan, PL_PROGRAM_START, rank);
+        const pl_section *save = pl_plan_section(plan, PL_PROGRAM_SAVE, rank);
+        const pl_section *load = pl_plan_section(plan, PL_PROGRAM_LOAD, rank);
+        size_t buffers = count_residents(start);
+        unsigned saved = 0, loaded = 0;
+        assert_true(buffers > 2);
+        assert_int_equal(save->entry_count, 2 * buffers + 1);
+        assert_int_equal(load->entry_count, 2 * buffers + 1);
+        for (size_t i = 0; i < 2 * buffers; i += 2) {
+            const pl_entry *out = &save->entries[i], *in = &load->entries[i];
+            assert_true(out[0].name.operation == PL_OP_COPY &&
+                        out[1].name.operation == PL_OP_WRITE);
+            assert_true(in[0].name.operation == PL_OP_READ && in[1].name.operation == PL_OP_COPY);
+            expect_moved(save, &out[1], &out[0], true, &saved);
+            expect_moved(load, &in[0], &in[1], false, &loaded);
+            assert_int_equal(out[1].elements, in[0].elements);
+            assert_true(out[1].name.ordinal == in[0].name.ordinal &&
+                        out[1].name.subject == in[0].name.subject &&
+                        out[1].name.layer == in[0].name.layer);
+        }
+        assert_int_equal(saved, loaded);
+        assert_int_equal(saved >> 1 & 1u, plan->settings.precision.gather != PL_FP32);
+        assert_int_equal(save->entries[2 * buffers].name.operation, PL_OP_CONTROL);
+        assert_int_equal(load->entries[2 * buffers].name.operation, PL_OP_CONTROL);
+        assert_int_equal(count_residents(save), buffers);
+        assert_int_equal(count_residents(load), buffers);
+    }
+}
+
+static void save_hands_out_what_load_brings_in(void **state)
+{
+    (void)state;
+    look_at_cases(look_at_saving, 53, 40);
+}
+
+static void without_moments_none_are_saved(void **state)
+{
+    pl_model model;
+    pl_plan plan;
+    pl_plan_request request;
+    (void)state;
+    assert_ok(plan_case_model(&model, plain.model));
+    assert_ok(plan_case_request(&request, &plain, &model));
+    request.settings.optimizer = PL_OPTIMIZER_SGD;
+    assert_ok(pl_plan_build(&plan, &request));
+    look_at_saving(&plain, &plan);
+    const pl_section *save = pl_plan_section(&plan, PL_PROGRAM_SAVE, 0);
+    assert_true(uses_kind(save, PL_BUF_HOST_PARAMETER));
+    assert_false(uses_kind(save, PL_BUF_HOST_ADAM_M) || uses_kind(save, PL_BUF_ADAM_V));
+    pl_plan_free(&plan);
+    pl_model_free(&model);
+}
+
+static void host_buffers_are_named_after_what_they_hold(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < PL_BUFFER_KIND_COUNT; ++kind) {
+        pl_buffer_kind held = pl_buffer_kind_held((pl_buffer_kind)kind);
+        char name[64];
+        snprintf(name, sizeof name, "host_%s", pl_buffer_kind_stem(held));
+        bool host = strcmp(name, pl_buffer_kind_stem((pl_buffer_kind)kind)) == 0;
+        assert_int_equal(host, kind >= PL_BUF_HOST_PARAMETER && kind <= PL_BUF_HOST_IGNORED_V);
+        assert_int_equal(host, held != (pl_buffer_kind)kind);
+        if (host) assert_in_range(held, PL_BUF_PARAMETER, PL_BUF_IGNORED_V);
+    }
+}
+
+static void start_and_load_alone_make_what_is_resident(void **state)
+{
+    (void)state;
+    for (int i = 0; i < PL_PROGRAM_COUNT; ++i)
+        assert_int_equal(pl_program_makes_residents((pl_program)i),
+                         i == PL_PROGRAM_START || i == PL_PROGRAM_LOAD);
+}
+
 /* --- failing allocations --- */
 
 static void failed_allocations_are_reported(void **state)
@@ -411,6 +545,10 @@ int main(void)
         cmocka_unit_test(evaluation_is_the_forward_pass_of_a_round),
         cmocka_unit_test(generating_is_a_forward_pass_to_logits),
         cmocka_unit_test(export_hands_out_what_start_brought_in),
+        cmocka_unit_test(save_hands_out_what_load_brings_in),
+        cmocka_unit_test(without_moments_none_are_saved),
+        cmocka_unit_test(host_buffers_are_named_after_what_they_hold),
+        cmocka_unit_test(start_and_load_alone_make_what_is_resident),
         cmocka_unit_test(failed_allocations_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

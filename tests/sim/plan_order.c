@@ -60,7 +60,8 @@ bool plan_order_buffer_sound(const plan_order *order, const pl_section *section,
 {
     const uint32_t changes = PL_USE_WRITE | PL_USE_BEGIN | PL_USE_END;
     bool resident = section->buffers[buffer].resident;
-    bool alive = resident && section->program != PL_PROGRAM_START;
+    bool alive =
+        resident && section->program != PL_PROGRAM_START && section->program != PL_PROGRAM_LOAD;
     for (size_t i = 0; i < section->entry_count; ++i) {
         uint32_t flags = flags_of(section, i, buffer);
         if (flags == 0) continue;

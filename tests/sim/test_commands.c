@@ -93,10 +93,15 @@ static void make_plan(pl_plan *out, const char *model, const char *notation, con
 
 typedef struct survey {
     pl_operation_facts table[PL_OPERATION_COUNT];
-    uint64_t reads[PL_OPERATION_COUNT], writes[PL_OPERATION_COUNT]; /* seen in plans */
+    pl_kind_set reads[PL_OPERATION_COUNT], writes[PL_OPERATION_COUNT]; /* seen in plans */
     bool seen[PL_OPERATION_COUNT];
     int64_t unexplained;
 } survey;
+
+static int count_of(pl_kind_set kinds)
+{
+    return __builtin_popcountll((uint64_t)kinds) + __builtin_popcountll((uint64_t)(kinds >> 64));
+}
 
 static void survey_entry(survey *s, const pl_section *section, const pl_entry *entry)
 {
@@ -107,7 +112,7 @@ static void survey_entry(survey *s, const pl_section *section, const pl_entry *e
     s->unexplained += entry->stream != (alone ? PL_STREAM_HOST : facts->stream);
     for (uint32_t i = 0; i < entry->use_count; ++i) {
         const pl_use *use = &section->uses[entry->use_first + i];
-        uint64_t bit = UINT64_C(1) << section->buffers[use->buffer].kind;
+        pl_kind_set bit = (pl_kind_set)1 << section->buffers[use->buffer].kind;
         if (use->flags & PL_USE_READ) s->reads[operation] |= bit;
         if (use->flags & PL_USE_WRITE) s->writes[operation] |= bit;
     }
@@ -152,8 +157,8 @@ static void survey_all(survey *s)
                     set & 1 ? "data.sequence=8 balance.kind=global-batch batch.global=32"
                             : "data.sequence=8 frozen=*experts*");
     for (int i = 0; i < PL_OPERATION_COUNT; ++i) {
-        s->unexplained += __builtin_popcountll(s->reads[i] & ~s->table[i].reads);
-        s->unexplained += __builtin_popcountll(s->writes[i] & ~s->table[i].writes);
+        s->unexplained += count_of(s->reads[i] & ~s->table[i].reads);
+        s->unexplained += count_of(s->writes[i] & ~s->table[i].writes);
     }
 }
 
@@ -192,7 +197,7 @@ static void a_wrong_table_of_operations_is_noticed(void **state)
     (void)state;
     static survey s;
     start_survey(&s);
-    s.table[PL_OP_MERGE].reads &= ~(UINT64_C(1) << PL_BUF_ROUTE);
+    s.table[PL_OP_MERGE].reads &= ~((pl_kind_set)1 << PL_BUF_ROUTE);
     survey_all(&s);
     assert_int_equal(s.unexplained, 1);
     start_survey(&s);
@@ -493,7 +498,8 @@ static void programs_are_those_of_the_command(void **state)
         {" --set batch.intra_layer=2", "start step evaluate export"},
         {" --program step", "step"},
         {" --program export --program start --program export", "start export"},
-        {" --program all", "start step evaluate generate export"},
+        {" --program all", "start step evaluate generate export save load"},
+        {" --program load --program save", "save load"},
         {" --program generate --set batch.intra_layer=2 --set batch.global=64", "generate"},
     };
     (void)state;

@@ -1,5 +1,5 @@
-/* Proofs of the programs besides the step: damage made by hand in evaluate, generate and export is
- * found, and a program that is missing is named. */
+/* Proofs of the programs besides the step: damage made by hand in evaluate, generate, export, save
+ * and load is found, and a program that is missing is named. */
 #include "tests/sim/damage_cases.h"
 
 static const plan_case single = {
@@ -169,6 +169,136 @@ static const damage_case of_programs[] = {
      {"rank 3: export: there is no entry write norm"}},
 };
 
+static const plan_case kept = {.name = "ignored and frozen",
+                               .model = "moe",
+                               .layout = "decoupled:world=4,ep=2",
+                               .keep_fp32 = {"*layernorm*"},
+                               .frozen = {"q_norm"},
+                               .bf16 = true};
+
+static const damage_case of_checkpoints[] = {
+    {"a write dropped",
+     &kept,
+     3,
+     PL_PROGRAM_SAVE,
+     {{DROP, " write layer.0 ordinal=2 ", "", ""}},
+     BIT(WORK) | BIT(LIFETIMES),
+     0,
+     PL_PROOF_WORK,
+     {"rank 3: save: there is no entry write layer.0"}},
+    {"a read dropped",
+     &kept,
+     3,
+     PL_PROGRAM_LOAD,
+     {{DROP, " read layer.0 ordinal=2 ", "", ""}},
+     BIT(WORK) | BIT(ORDERING) | BIT(LIFETIMES) | BIT(UPDATE),
+     0,
+     PL_PROOF_UPDATE,
+     {"rank 3: load: ", "adam_m.layer.0 does not end as it must: what was saved of it"}},
+    {"a write of the wrong part",
+     &kept,
+     3,
+     PL_PROGRAM_SAVE,
+     {{REPLACE, " copy layer.1 ordinal=12 ", "reads=master.layer.1", "reads=master.layer.0"}},
+     BIT(WORK) | BIT(PARAMETERS),
+     0,
+     PL_PROOF_PARAMETERS,
+     {"rank 3: save: entry ", ", write layer.1", "does not hold what the rank keeps",
+      "host_master.layer.1"}},
+    {"moments that change places on their way out",
+     &kept,
+     3,
+     PL_PROGRAM_SAVE,
+     {{REPLACE, " copy head ordinal=13 ", "reads=adam_m.head", "reads=adam_v.head"}},
+     BIT(WORK) | BIT(PARAMETERS),
+     0,
+     PL_PROOF_PARAMETERS,
+     {"rank 3: save: entry ", ", write head", "does not hold what the rank keeps",
+      "host_adam_m.head"}},
+    {"masters handed out for parameters",
+     &kept,
+     3,
+     PL_PROGRAM_SAVE,
+     {{REPLACE, " copy experts.1 ordinal=11 ", "reads=param", "reads=master"}},
+     BIT(WORK) | BIT(PARAMETERS),
+     0,
+     PL_PROOF_PARAMETERS,
+     {"rank 3: save: entry ", ", write experts.1", "host_param.experts.1"}},
+    {"moments that change places on their way in",
+     &kept,
+     3,
+     PL_PROGRAM_LOAD,
+     {{REPLACE, " copy layer.0 ordinal=9 ", "begins=ignored_m", "begins=ignored_v"},
+      {REPLACE, " copy layer.0 ordinal=10 ", "begins=ignored_v", "begins=ignored_m"}},
+     BIT(WORK) | BIT(UPDATE),
+     0,
+     PL_PROOF_UPDATE,
+     {"rank 3: load: ignored_m.layer.0 does not end as it must: what was saved of it"}},
+    {"a part that is never loaded",
+     &kept,
+     3,
+     PL_PROGRAM_LOAD,
+     {{DROP, " read norm ordinal=3 ", "", ""},
+      {DROP, " copy norm ordinal=7 ", "", ""},
+      {DROP, "buffer host_adam_v.norm ", "", ""},
+      {DROP, "buffer adam_v.norm ", "", ""}},
+     BIT(WORK),
+     0,
+     PL_PROOF_WORK,
+     {"rank 3: load: there is no entry copy norm"}},
+    {"rows that the rank does not hold saved",
+     &kept,
+     3,
+     PL_PROGRAM_SAVE,
+     {{REPLACE, " write layer.1 ordinal=3 ", "elements=", "elements=1"}},
+     BIT(TILING),
+     0,
+     PL_PROOF_TILING,
+     {"rank 3: save: entry ", ", write layer.1", "but the rank holds"}},
+    {"rows that the rank does not hold loaded",
+     &kept,
+     3,
+     PL_PROGRAM_LOAD,
+     {{REPLACE, " read layer.1 ordinal=5 ", "elements=", "elements=1"}},
+     BIT(TILING),
+     0,
+     PL_PROOF_TILING,
+     {"rank 3: load: entry ", ", read layer.1", "but the rank holds"}},
+    {"a copy before what it brings is read",
+     &kept,
+     3,
+     PL_PROGRAM_LOAD,
+     {{MOVE, " copy head ordinal=4 ", "", " read head "}},
+     BIT(ORDERING) | BIT(LIFETIMES),
+     0,
+     PL_PROOF_LIFETIMES,
+     {"rank 3: load: entry ", ", copy head", "reads what does not live: host_param.head"}},
+    {"a host buffer of another size",
+     &kept,
+     3,
+     PL_PROGRAM_SAVE,
+     {{REPLACE, "buffer host_adam_v.head ", "fp32 ", "fp32 9"}},
+     BIT(SIZES),
+     0,
+     PL_PROOF_SIZES,
+     {"rank 3: save: buffer host_adam_v.head must be: host fp32 "}},
+    {"a start in the place of a load",
+     &kept,
+     3,
+     PL_PROGRAM_LOAD,
+     {{REPLACE, " read head ", "read head ", "initialize head "}},
+     BIT(WORK) | BIT(UPDATE),
+     0,
+     PL_PROOF_WORK,
+     {"rank 3: load: entry ", ", initialize head", "no such entry belongs"}},
+};
+
+static void damage_of_checkpoints_is_found(void **state)
+{
+    (void)state;
+    expect_found(of_checkpoints, sizeof of_checkpoints / sizeof *of_checkpoints);
+}
+
 static void damage_of_other_programs_is_found(void **state)
 {
     (void)state;
@@ -219,6 +349,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(damage_of_other_programs_is_found),
+        cmocka_unit_test(damage_of_checkpoints_is_found),
         cmocka_unit_test(programs_that_are_missing_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
