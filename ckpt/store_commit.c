@@ -52,30 +52,73 @@ static pl_status check_absent(const char *path)
                    path);
 }
 
-pl_status pl_checkpoint_begin(const char *root, int64_t step, uint64_t nonce, int64_t bytes)
+pl_status pl_checkpoint_check(const char *root, int64_t step, int64_t bytes)
 {
     pl_text path = {0};
     pl_status status = pl_checkpoint_path(&path, root, step);
     if (status == PL_OK) status = check_absent(pl_text_string(&path));
     if (status == PL_OK) status = check_room(root, bytes);
-    if (status == PL_OK) status = pl_checkpoint_temporary_path(&path, root, step, nonce);
-    if (status == PL_OK && mkdir(pl_text_string(&path), 0777) != 0)
-        status = failed(pl_text_string(&path), "making the folder");
     pl_text_free(&path);
     return status;
 }
 
-pl_status pl_checkpoint_join(const char *root, int64_t step, uint64_t nonce)
+pl_status pl_checkpoint_begin(pl_text *folder, const char *root, int64_t step, uint64_t nonce)
 {
-    pl_text path = {0};
+    PL_TRY(pl_checkpoint_temporary_path(folder, root, step, nonce));
+    if (mkdir(pl_text_string(folder), 0777) == 0 || errno == EEXIST) return PL_OK;
+    return failed(pl_text_string(folder), "making the folder");
+}
+
+/* --- the ranks' lists --- */
+
+/* What the manifest is to have of a rank, from its list, of which TEXT is the whole. */
+static pl_status take_facts(pl_manifest_rank *facts, const pl_manifest *manifest, const char *text,
+                            size_t length, const char *path)
+{
+    pl_rank_boxes rank;
+    PL_TRY(pl_rank_boxes_parse(&rank, manifest, text, length, path));
+    *facts = (pl_manifest_rank){
+        .rank = rank.rank,
+        .data = {rank.data_bytes, pl_hash_pair(rank.sums_hash, rank.outside_hash)},
+        .boxes = {(int64_t)length, pl_hash(text, length)},
+        .sums = {rank.boxes.sums * 8, rank.sums_hash}};
+    pl_rank_boxes_free(&rank);
+    return PL_OK;
+}
+
+static pl_status collect_rank(pl_manifest *manifest, const char *folder, int64_t rank)
+{
+    enum { MOST_BYTES = 1 << 30 };
+    char name[PL_MANIFEST_NAME], *text = NULL;
+    size_t length = 0;
     struct stat info;
-    pl_status status = pl_checkpoint_temporary_path(&path, root, step, nonce);
-    if (status == PL_OK && stat(pl_text_string(&path), &info) != 0)
-        status = PL_FAIL(PL_IO_FAILED,
-                         "%s: %s: rank 0 has made this folder, so this process does not see the "
-                         "same disk; checkpoints need one that all share",
-                         pl_text_string(&path), strerror(errno));
+    pl_text path = {0};
+    pl_status status = pl_manifest_path(&path, folder, pl_manifest_rank_file(rank, ".json", name));
+    const char *file = pl_text_string(&path);
+    if (status == PL_OK && stat(file, &info) == 0) {
+        status = pl_read_file(&text, &length, file, MOST_BYTES);
+        if (status == PL_OK)
+            status =
+                take_facts(&manifest->ranks[manifest->rank_count], manifest, text, length, file);
+        manifest->rank_count += status == PL_OK;
+    }
+    pl_free(text);
     pl_text_free(&path);
+    return status;
+}
+
+pl_status pl_checkpoint_collect(const char *root, uint64_t nonce, pl_manifest *manifest)
+{
+    pl_text folder = {0};
+    pl_free(manifest->ranks);
+    manifest->ranks = NULL;
+    manifest->rank_count = 0;
+    PL_TRY(pl_allocate(&manifest->ranks, (size_t)manifest->layout.world, sizeof *manifest->ranks,
+                       "files of ranks"));
+    pl_status status = pl_checkpoint_temporary_path(&folder, root, manifest->progress.step, nonce);
+    for (int64_t rank = 0; status == PL_OK && rank < manifest->layout.world; ++rank)
+        status = collect_rank(manifest, pl_text_string(&folder), rank);
+    pl_text_free(&folder);
     return status;
 }
 
@@ -83,21 +126,10 @@ pl_status pl_checkpoint_join(const char *root, int64_t step, uint64_t nonce)
 
 static pl_status hash_file(pl_file_facts *out, const char *path)
 {
-    enum { PIECE = 1 << 20 };
     int descriptor = -1;
-    char *room = NULL;
     PL_TRY(pl_file_open(&descriptor, &out->bytes, path));
-    pl_hash_stream *stream = pl_hash_begin();
-    pl_status status = stream ? pl_allocate(&room, PIECE, 1, "a piece of a file") : PL_NO_MEMORY;
-    for (int64_t at = 0; status == PL_OK && at < out->bytes; at += PIECE) {
-        int64_t some = out->bytes - at < PIECE ? out->bytes - at : PIECE;
-        status = pl_file_read(descriptor, path, at, some, room);
-        if (status == PL_OK) pl_hash_add(stream, room, (size_t)some);
-    }
-    if (status == PL_OK) out->hash = pl_hash_so_far(stream);
+    pl_status status = pl_store_whole_hash(&out->hash, descriptor, path, out->bytes);
     if (status == PL_OK && fsync(descriptor) != 0) status = failed(path, "fsync");
-    pl_free(room);
-    pl_hash_end(stream);
     close(descriptor);
     return status;
 }

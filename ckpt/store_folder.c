@@ -141,6 +141,55 @@ pl_status pl_checkpoint_steps(int64_t **steps_out, int64_t *count_out, const cha
     return PL_OK;
 }
 
+/* *FOUND: whether ROOT has a checkpoint; PATH is then that of the newest. */
+static pl_status find_newest(pl_text *path, bool *found, const char *root)
+{
+    int64_t *steps = NULL, count = 0;
+    *found = false;
+    PL_TRY(pl_checkpoint_steps(&steps, &count, root));
+    pl_status status = PL_OK;
+    if (count > 0) {
+        *found = true;
+        status = pl_checkpoint_path(path, root, steps[count - 1]);
+    }
+    pl_free(steps);
+    return status;
+}
+
+static pl_status find_below(pl_text *path, bool *found, const char *given)
+{
+    struct stat info;
+    pl_text inner = {0};
+    PL_TRY(find_newest(path, found, given));
+    if (*found) return PL_OK;
+    pl_status status = pl_manifest_path(&inner, given, "checkpoints");
+    if (status == PL_OK && stat(pl_text_string(&inner), &info) == 0)
+        status = find_newest(path, found, pl_text_string(&inner));
+    pl_text_free(&inner);
+    return status;
+}
+
+pl_status pl_checkpoint_find(pl_text *path, const char *given)
+{
+    struct stat info;
+    bool found = false;
+    if (stat(given, &info) != 0) return PL_FAIL(PL_BAD_INPUT, "%s: %s", given, strerror(errno));
+    if (!S_ISDIR(info.st_mode))
+        return PL_FAIL(PL_BAD_INPUT, "%s: a checkpoint is a folder, and this is none", given);
+    PL_TRY(pl_manifest_path(path, given, PL_MANIFEST_FILE));
+    if (stat(pl_text_string(path), &info) == 0) {
+        pl_text_clear(path);
+        pl_text_add_string(path, given);
+        return pl_text_status(path);
+    }
+    PL_TRY(find_below(path, &found, given));
+    if (found) return PL_OK;
+    return PL_FAIL(PL_BAD_INPUT,
+                   "%s: no checkpoint: neither " PL_MANIFEST_FILE
+                   " nor a folder step-N with one is in it",
+                   given);
+}
+
 /* --- the lock --- */
 
 pl_status pl_checkpoint_lock(int *lock_out, const char *root)

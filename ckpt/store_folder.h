@@ -27,6 +27,11 @@ pl_status pl_checkpoint_temporary_path(pl_text *path, const char *root, int64_t 
  * PL_NO_MEMORY. */
 pl_status pl_checkpoint_steps(int64_t **steps_out, int64_t *count_out, const char *root);
 
+/* Replace PATH by the checkpoint that GIVEN means: itself; or the newest one in it, or in
+ * "checkpoints" in it, as in the folder of a run. Errors: PL_BAD_INPUT when there is none;
+ * PL_IO_FAILED, PL_NO_MEMORY. */
+pl_status pl_checkpoint_find(pl_text *path, const char *given);
+
 /* --- one writer --- */
 
 /* Hold ROOT, which is made where it is missing, for writing: until *LOCK_OUT is closed, or the
@@ -43,20 +48,25 @@ pl_status pl_checkpoint_clean(const char *root, int64_t *removed_out);
 /* A number that nobody else draws. Errors: PL_IO_FAILED when the system gives none. */
 pl_status pl_checkpoint_draw_nonce(uint64_t *out);
 
-/* On one rank: make the temporary folder, after a look whether BYTES bytes find room on the disk
- * and that there is no checkpoint of STEP. Errors: PL_IO_FAILED with what is free and what is
- * needed; PL_BAD_INPUT for a step that is there. */
-pl_status pl_checkpoint_begin(const char *root, int64_t step, uint64_t nonce, int64_t bytes);
+/* On one rank, before any writes: whether there is no checkpoint of STEP yet, and BYTES bytes find
+ * room on the disk. Errors: PL_IO_FAILED with what is free and what is needed; PL_BAD_INPUT for a
+ * step that is there. */
+pl_status pl_checkpoint_check(const char *root, int64_t step, int64_t bytes);
 
-/* On every rank: whether the temporary folder is there, which it is for all processes that see the
- * same disk. Errors: PL_IO_FAILED saying so. */
-pl_status pl_checkpoint_join(const char *root, int64_t step, uint64_t nonce);
+/* On every rank: replace FOLDER by the path of the temporary folder, and make it unless another
+ * rank has. Errors: PL_IO_FAILED, PL_NO_MEMORY. */
+pl_status pl_checkpoint_begin(pl_text *folder, const char *root, int64_t step, uint64_t nonce);
 
-/* On the rank that began it, when the files of all ranks are on the disk: write index and manifest,
- * wait until they are, and give the folder its name. The ranks that wrote, with what they say of
- * their files, stand in MANIFEST; its index is set here. What the ranks' lists say is checked: that
- * the pieces cover every tensor once. Errors: PL_IO_FAILED, PL_BAD_INPUT; the temporary folder
- * stays. */
+/* On one rank, when the files of all ranks are on the disk: fill the ranks of MANIFEST from their
+ * lists in the temporary folder; those that should be there by the layout are told by what commit
+ * then finds missing. Errors: PL_IO_FAILED, PL_BAD_INPUT for a list that is wrong, PL_NO_MEMORY. */
+pl_status pl_checkpoint_collect(const char *root, uint64_t nonce, pl_manifest *manifest);
+
+/* On one rank, when the files of all ranks are on the disk and MANIFEST has the ranks that wrote:
+ * write index and manifest, wait until they are on the disk, and give the folder its name. The
+ * manifest's index is set here. What the ranks' lists say is checked: that the pieces cover every
+ * tensor once; a list that is missing means ranks that do not share a disk. Errors: PL_IO_FAILED,
+ * PL_BAD_INPUT; the temporary folder stays. */
 pl_status pl_checkpoint_commit(const char *root, uint64_t nonce, pl_manifest *manifest);
 
 /* Remove the temporary folder of a save that failed, if it is there. */

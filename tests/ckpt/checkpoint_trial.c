@@ -84,9 +84,8 @@ static pl_status write_all(pl_manifest *m, const char *root)
     pl_text folder = {0};
     int64_t step = m->progress.step;
     PL_TRY(pl_checkpoint_draw_nonce(&nonce));
-    PL_TRY(pl_checkpoint_begin(root, step, nonce, 0));
-    PL_TRY(pl_checkpoint_join(root, step, nonce));
-    pl_status status = pl_checkpoint_temporary_path(&folder, root, step, nonce);
+    PL_TRY(pl_checkpoint_check(root, step, 0));
+    pl_status status = pl_checkpoint_begin(&folder, root, step, nonce);
     for (int64_t rank = 0; status == PL_OK && rank < m->layout.world; ++rank) {
         bool wrote = false;
         status = write_rank(m, pl_text_string(&folder), rank, &m->ranks[m->rank_count], &wrote);
