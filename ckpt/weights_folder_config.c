@@ -24,8 +24,9 @@ static void add_value(pl_text *notes, const json_t *value)
 /* Whether KEY has a part in what the model computes from its weights. */
 static bool matters(const char *key)
 {
-    static const char *const others[] = {"initializer_range", "torch_dtype", "router_aux_loss_coef",
-                                         "max_position_embeddings"};
+    static const char *const others[] = {
+        "initializer_range", "torch_dtype", "router_aux_loss_coef",
+        "aux_loss_alpha",    "seq_aux",     "max_position_embeddings"};
     for (size_t i = 0; i < sizeof others / sizeof *others; ++i)
         if (strcmp(key, others[i]) == 0) return false;
     return true;

@@ -22,7 +22,12 @@ static const char *const class_names[PL_TENSOR_CLASS_COUNT] = {
     [PL_CLASS_DENSE] = "dense", [PL_CLASS_EXPERT] = "expert", [PL_CLASS_IGNORED] = "ignored"};
 
 static const char *const family_names[PL_FAMILY_COUNT] = {
-    [PL_FAMILY_LLAMA] = "llama", [PL_FAMILY_QWEN3] = "qwen3", [PL_FAMILY_QWEN3_MOE] = "qwen3_moe"};
+    [PL_FAMILY_LLAMA] = "llama",
+    [PL_FAMILY_QWEN3] = "qwen3",
+    [PL_FAMILY_QWEN3_MOE] = "qwen3_moe",
+    [PL_FAMILY_MIXTRAL] = "mixtral",
+    [PL_FAMILY_DEEPSEEK_V2] = "deepseek_v2",
+};
 
 const char *pl_tensor_role_name(pl_tensor_role role) { return role_names[role]; }
 
@@ -35,6 +40,30 @@ bool pl_model_is_trained(const pl_model *model)
     for (int64_t i = 0; i < model->tensor_count; ++i)
         if (!model->tensors[i].frozen) return true;
     return false;
+}
+
+/* Plans have no latent attention, no shared experts and no groups of experts yet, and a module with
+ * experts stands behind an attention with norms of queries and keys only. */
+bool pl_family_is_planned(pl_family family)
+{
+    return family == PL_FAMILY_LLAMA || family == PL_FAMILY_QWEN3 || family == PL_FAMILY_QWEN3_MOE;
+}
+
+pl_status pl_model_check_planned(const pl_model *model)
+{
+    pl_text planned = {0};
+    if (pl_family_is_planned(model->family)) return PL_OK;
+    for (int i = 0; i < PL_FAMILY_COUNT; ++i)
+        if (pl_family_is_planned((pl_family)i))
+            pl_text_add(&planned, "%s%s", planned.length ? ", " : "", family_names[i]);
+    pl_status status = pl_text_status(&planned);
+    if (status == PL_OK)
+        status = PL_FAIL(PL_UNSUPPORTED,
+                         "%s has model_type %s, which has no plans so far: it is laid out over "
+                         "ranks ('pleat-sim layout') but neither checked nor trained; allowed: %s",
+                         model->name, family_names[model->family], pl_text_string(&planned));
+    pl_text_free(&planned);
+    return status;
 }
 
 void pl_model_free(pl_model *model)
@@ -167,9 +196,11 @@ void pl_tensor_name(pl_text *text, const pl_tensor *tensor)
 
 void pl_tensor_expert_name(pl_text *text, const pl_tensor *tensor, int64_t expert)
 {
-    static const char stack[] = "mlp.experts.";
-    pl_text_add(text, "model.layers.%d.%s%" PRId64 ".%s", tensor->layer, stack, expert,
-                tensor->suffix + sizeof stack - 1);
+    static const char stack[] = ".experts.";
+    const char *found = strstr(tensor->suffix, stack);
+    size_t before = found ? (size_t)(found - tensor->suffix) + sizeof stack - 1 : 0;
+    pl_text_add(text, "model.layers.%d.%.*s%" PRId64 ".%s", tensor->layer, (int)before,
+                tensor->suffix, expert, tensor->suffix + before);
 }
 
 int64_t pl_tensor_total_rows(const pl_tensor *tensor)

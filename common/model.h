@@ -3,7 +3,11 @@
  * Tensors carry their Hugging Face names. Routed experts are stacked: the gate projections of all
  * experts of a layer are one tensor of experts*rows rows named "...mlp.experts.gate_proj.weight",
  * the global expert index outermost. Tensors stand in the order embedding, layers (attention norm
- * first, as the forward pass meets them), final norm, head; a tied head is no tensor of its own.
+ * first, as the forward pass meets them; routed experts last, gate, up and down, which Mixtral
+ * calls w1, w3 and w2), final norm, head; a tied head is no tensor of its own.
+ *
+ * Every family is read, laid out over ranks and has its weights read. Plans are made for those
+ * alone of which pl_family_is_planned says so.
  */
 #ifndef PL_COMMON_MODEL_H
 #define PL_COMMON_MODEL_H
@@ -20,9 +24,11 @@ extern "C" {
 #endif
 
 typedef enum pl_family {
-    PL_FAMILY_LLAMA,     /* model_type "llama" */
-    PL_FAMILY_QWEN3,     /* "qwen3" */
-    PL_FAMILY_QWEN3_MOE, /* "qwen3_moe" */
+    PL_FAMILY_LLAMA,       /* model_type "llama" */
+    PL_FAMILY_QWEN3,       /* "qwen3" */
+    PL_FAMILY_QWEN3_MOE,   /* "qwen3_moe" */
+    PL_FAMILY_MIXTRAL,     /* "mixtral" */
+    PL_FAMILY_DEEPSEEK_V2, /* "deepseek_v2" */
     PL_FAMILY_COUNT
 } pl_family;
 
@@ -61,12 +67,25 @@ typedef struct pl_tensor {
     int dimensions;         /* of the Hugging Face tensor: 1 or 2 */
 } pl_tensor;
 
-/* Rotary embedding scaling of config.json: none, or Llama 3.1's. */
+/* Rotary embedding scaling of config.json: none, Llama 3.1's, or DeepSeek-V2's "yarn". */
 typedef struct pl_rope_scaling {
-    bool llama3;
-    double factor, low_freq_factor, high_freq_factor;
+    bool llama3, yarn; /* one at most */
+    double factor;
+    double low_freq_factor, high_freq_factor; /* llama3 */
+    double beta_fast, beta_slow;              /* yarn */
+    double mscale,
+        mscale_all_dim; /* yarn; 1 and 0 where the file has neither: no scale of scores */
     int64_t original_max_position_embeddings;
 } pl_rope_scaling;
+
+/* Attention of DeepSeek-V2, which makes keys and values, and queries where q_lora_rank is not 0,
+ * from vectors of fewer numbers. All 0 in the other families. */
+typedef struct pl_latent_attention {
+    int64_t q_lora_rank; /* 0: queries come from the hidden state in one product */
+    int64_t kv_lora_rank;
+    int64_t qk_nope_head_dim, qk_rope_head_dim; /* of a query or key: not turned, turned */
+    int64_t v_head_dim;
+} pl_latent_attention;
 
 enum { PL_MODEL_NAME = 64 };
 
@@ -74,12 +93,19 @@ typedef struct pl_model {
     char name[PL_MODEL_NAME]; /* built-in name, or that of the file (config.json: of its folder) */
     pl_family family;
     int64_t vocab_size, hidden_size, num_hidden_layers;
-    int64_t num_attention_heads, num_key_value_heads, head_dim;
+    int64_t num_attention_heads, num_key_value_heads;
+    int64_t head_dim; /* of a query or key: in DeepSeek-V2 both parts */
+    pl_latent_attention latent;
     int64_t intermediate_size;                                       /* dense layers; 0 if none */
     int64_t num_experts, num_experts_per_tok, moe_intermediate_size; /* 0 for dense models */
+    int64_t n_shared_experts;    /* one MLP, so many times as wide as an expert; 0: none */
+    int64_t n_group, topk_group; /* experts are chosen in topk_group of n_group; 0: among all */
     int64_t max_position_embeddings;
     bool norm_topk_prob, tie_word_embeddings, attention_bias, mlp_bias;
-    double rms_norm_eps, rope_theta, initializer_range, router_aux_loss_coef;
+    bool seq_aux; /* DeepSeek-V2's balance loss is meant by sequence */
+    double rms_norm_eps, rope_theta, initializer_range;
+    double router_aux_loss_coef;  /* aux_loss_alpha in DeepSeek-V2 */
+    double routed_scaling_factor; /* of the routed experts' weights; 1 but in DeepSeek-V2 */
     pl_rope_scaling rope_scaling;
     pl_dtype stored_dtype; /* torch_dtype or dtype; fp32 when the file has neither */
     bool *layer_is_moe;    /* [num_hidden_layers], owned */
@@ -109,6 +135,12 @@ void pl_model_free(pl_model *model);
 /* Whether any tensor is trained: not all are frozen. */
 bool pl_model_is_trained(const pl_model *model);
 
+/* Whether plans are made for models of FAMILY, and so whether they are checked and trained. */
+bool pl_family_is_planned(pl_family family);
+
+/* The same of MODEL, in words. Errors: PL_UNSUPPORTED, with the families that are planned. */
+pl_status pl_model_check_planned(const pl_model *model);
+
 /* The facts of MODEL as one line of JSON in transformers-4 spelling, fixed key order, from which
  * pl_model_parse makes an equal model. */
 void pl_model_write(pl_text *text, const pl_model *model);
@@ -129,7 +161,8 @@ pl_status pl_model_apply_patterns(pl_model *model, const char *const *keep_fp32,
 void pl_tensor_name(pl_text *text, const pl_tensor *tensor);
 
 /* Add the name of expert EXPERT of a routed tensor as it stands on disk:
- * "model.layers.3.mlp.experts.17.gate_proj.weight". */
+ * "model.layers.3.mlp.experts.17.gate_proj.weight",
+ * "model.layers.3.block_sparse_moe.experts.5.w1.weight". */
 void pl_tensor_expert_name(pl_text *text, const pl_tensor *tensor, int64_t expert);
 
 /* Rows of the whole (stacked) tensor, and its elements. Never overflow: checked on reading. */

@@ -1,7 +1,7 @@
 /* What the files model*.c share; for nobody else.
  *
  * pl_model_parse walks: JSON -> model type -> keys that may stand there (model_keys.c) -> facts
- * (model_read.c, model_rope.c) -> tensors (model_tensors.c).
+ * (model_read.c, model_attention.c, model_experts.c, model_rope.c) -> tensors (model_tensors.c).
  */
 #ifndef PL_COMMON_MODEL_INTERNAL_H
 #define PL_COMMON_MODEL_INTERNAL_H
@@ -28,6 +28,13 @@ pl_status pl_model_check_keys(const pl_json_node *top, pl_family family);
 /* Fill the facts of MODEL (all but name and tensors) from TOP; layer_is_moe is allocated. */
 pl_status pl_model_read_facts(pl_model *model, const pl_json_node *top);
 
+/* Heads and their sizes; of DeepSeek-V2 those of its latent attention. */
+pl_status pl_model_read_attention(pl_model *model, const pl_json_node *top);
+
+/* Routed and shared experts, how a token chooses among them, and which layers have them. For
+ * families with experts; layer_is_moe is there already. */
+pl_status pl_model_read_experts(pl_model *model, const pl_json_node *top);
+
 /* rope_theta and rope_scaling from their three spellings. */
 pl_status pl_model_read_rope(pl_model *model, const pl_json_node *top);
 
@@ -39,6 +46,23 @@ pl_status pl_model_either_key(const char **key_out, const pl_json_node *top, con
 /* The value of KEY, a number above BOUND; ALLOWED says so in words. Errors: PL_BAD_INPUT. */
 pl_status pl_model_number_above(double *out, const pl_json_node *object, const char *key,
                                 double bound, const char *allowed);
+
+/* The value of KEY, an integer from 1 to PL_MODEL_LARGEST_SIZE. Errors: PL_BAD_INPUT. */
+pl_status pl_model_read_size(int64_t *out, const pl_json_node *top, const char *key);
+
+/* The same where KEY must stand but may be null, which is 0. Errors: PL_BAD_INPUT. */
+pl_status pl_model_size_or_null(int64_t *out, const pl_json_node *top, const char *key);
+
+/* The value of KEY, false where it does not stand. Errors: PL_BAD_INPUT. */
+pl_status pl_model_optional_boolean(bool *out, const pl_json_node *top, const char *key);
+
+/* KEY, where it stands, is the number VALUE; ALLOWED says so in words. Errors: PL_BAD_INPUT. */
+pl_status pl_model_must_be(const pl_json_node *top, const char *key, double value,
+                           const char *allowed);
+
+/* KEY, where it stands, is the string VALUE. Errors: PL_BAD_INPUT. */
+pl_status pl_model_must_be_string(const pl_json_node *top, const char *key, const char *value,
+                                  const char *allowed);
 
 /* Make the tensors of MODEL from its facts. Errors: PL_BAD_INPUT when they are too large to
  * count in bytes; PL_NO_MEMORY. MODEL keeps what was made so far. */

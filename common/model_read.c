@@ -48,96 +48,29 @@ pl_status pl_model_number_above(double *out, const pl_json_node *object, const c
     return PL_OK;
 }
 
-static pl_status read_size(int64_t *out, const pl_json_node *top, const char *key)
+pl_status pl_model_read_size(int64_t *out, const pl_json_node *top, const char *key)
 {
     return pl_json_integer(out, top, key, 1, PL_MODEL_LARGEST_SIZE);
 }
 
-static pl_status optional_boolean(bool *out, const pl_json_node *top, const char *key)
+pl_status pl_model_size_or_null(int64_t *out, const pl_json_node *top, const char *key)
+{
+    pl_json_node node;
+    *out = 0;
+    PL_TRY(pl_json_member(&node, top, key, "an integer of at least 1, or null for none"));
+    return pl_json_has(top, key) ? pl_model_read_size(out, top, key) : PL_OK;
+}
+
+pl_status pl_model_optional_boolean(bool *out, const pl_json_node *top, const char *key)
 {
     *out = false;
     return pl_json_has(top, key) ? pl_json_boolean(out, top, key) : PL_OK;
 }
 
-static pl_status read_head_dim(pl_model *model, const pl_json_node *top)
+static bool has_experts(pl_family family)
 {
-    static const char allowed[] = "an even integer of at least 2 (rotary embedding turns pairs)";
-    int64_t heads = model->num_attention_heads;
-    if (model->family != PL_FAMILY_LLAMA || pl_json_has(top, "head_dim")) {
-        pl_json_node node;
-        PL_TRY(read_size(&model->head_dim, top, "head_dim"));
-        PL_TRY(pl_json_member(&node, top, "head_dim", allowed));
-        return model->head_dim % 2 == 0 ? PL_OK : pl_json_refuse(&node, allowed);
-    }
-    model->head_dim = model->hidden_size / heads;
-    if (model->hidden_size % heads != 0 || model->head_dim % 2 != 0)
-        return PL_FAIL(PL_BAD_INPUT,
-                       "%s: key 'head_dim' is missing, and hidden_size / num_attention_heads = "
-                       "%" PRId64 " / %" PRId64 " is no even integer; allowed: %s",
-                       top->source, model->hidden_size, heads, allowed);
-    return PL_OK;
-}
-
-static pl_status read_attention(pl_model *model, const pl_json_node *top)
-{
-    pl_json_node node;
-    PL_TRY(read_size(&model->num_attention_heads, top, "num_attention_heads"));
-    PL_TRY(read_size(&model->num_key_value_heads, top, "num_key_value_heads"));
-    if (model->num_attention_heads % model->num_key_value_heads != 0) {
-        char allowed[96];
-        snprintf(allowed, sizeof allowed, "a divisor of num_attention_heads = %" PRId64,
-                 model->num_attention_heads);
-        PL_TRY(pl_json_member(&node, top, "num_key_value_heads", allowed));
-        return pl_json_refuse(&node, allowed);
-    }
-    PL_TRY(optional_boolean(&model->attention_bias, top, "attention_bias"));
-    return read_head_dim(model, top);
-}
-
-static pl_status read_experts(pl_model *model, const pl_json_node *top)
-{
-    const char *key = NULL;
-    char allowed[96];
-    pl_json_node node;
-    PL_TRY(pl_model_either_key(&key, top, "num_experts", "num_local_experts"));
-    PL_TRY(read_size(&model->num_experts, top, key));
-    snprintf(allowed, sizeof allowed, "an integer from 1 to the number of experts, %" PRId64,
-             model->num_experts);
-    PL_TRY(pl_model_either_key(&key, top, "num_experts_per_tok", "experts_per_token"));
-    PL_TRY(read_size(&model->num_experts_per_tok, top, key));
-    PL_TRY(pl_json_member(&node, top, key, allowed));
-    if (model->num_experts_per_tok > model->num_experts) return pl_json_refuse(&node, allowed);
-    PL_TRY(read_size(&model->moe_intermediate_size, top, "moe_intermediate_size"));
-    PL_TRY(optional_boolean(&model->norm_topk_prob, top, "norm_topk_prob"));
-    model->router_aux_loss_coef = 0.001;
-    if (!pl_json_has(top, "router_aux_loss_coef")) return PL_OK;
-    return pl_json_number(&model->router_aux_loss_coef, top, "router_aux_loss_coef", 0, DBL_MAX);
-}
-
-/* Layer i is MoE unless mlp_only_layers has it, if decoder_sparse_step divides i + 1. */
-static pl_status choose_moe_layers(pl_model *model, const pl_json_node *top)
-{
-    int64_t step = 1, count = 0;
-    if (pl_json_has(top, "decoder_sparse_step"))
-        PL_TRY(read_size(&step, top, "decoder_sparse_step"));
-    for (int64_t i = 0; i < model->num_hidden_layers; ++i)
-        model->layer_is_moe[i] = (i + 1) % step == 0;
-    if (pl_json_has(top, "mlp_only_layers")) {
-        pl_json_node layers;
-        PL_TRY(pl_json_array(&layers, top, "mlp_only_layers"));
-        for (int64_t i = 0; i < pl_json_length(&layers); ++i) {
-            int64_t layer = 0;
-            pl_json_node node = pl_json_element(&layers, i);
-            PL_TRY(pl_json_as_integer(&layer, &node, 0, model->num_hidden_layers - 1));
-            model->layer_is_moe[layer] = false;
-        }
-    }
-    for (int64_t i = 0; i < model->num_hidden_layers; ++i) count += model->layer_is_moe[i];
-    if (count > 0) return PL_OK;
-    return PL_FAIL(PL_BAD_INPUT,
-                   "%s: keys 'mlp_only_layers' and 'decoder_sparse_step' leave no layer with "
-                   "experts; allowed: at least one, or model_type qwen3",
-                   top->source);
+    return family == PL_FAMILY_QWEN3_MOE || family == PL_FAMILY_MIXTRAL ||
+           family == PL_FAMILY_DEEPSEEK_V2;
 }
 
 static bool has_dense_layer(const pl_model *model)
@@ -154,23 +87,20 @@ static pl_status read_layers(pl_model *model, const pl_json_node *top)
                            PL_MODEL_MOST_LAYERS));
     PL_TRY(pl_allocate(&model->layer_is_moe, (size_t)model->num_hidden_layers,
                        sizeof *model->layer_is_moe, "layers of a model"));
-    if (model->family == PL_FAMILY_QWEN3_MOE) {
-        PL_TRY(read_experts(model, top));
-        PL_TRY(choose_moe_layers(model, top));
-    }
+    if (has_experts(model->family)) PL_TRY(pl_model_read_experts(model, top));
     if (has_dense_layer(model))
-        PL_TRY(read_size(&model->intermediate_size, top, "intermediate_size"));
+        PL_TRY(pl_model_read_size(&model->intermediate_size, top, "intermediate_size"));
     else if (pl_json_has(top, "intermediate_size")) {
         int64_t unused = 0;
-        PL_TRY(read_size(&unused, top, "intermediate_size"));
+        PL_TRY(pl_model_read_size(&unused, top, "intermediate_size"));
     }
     if (model->family != PL_FAMILY_LLAMA) return PL_OK;
-    return optional_boolean(&model->mlp_bias, top, "mlp_bias");
+    return pl_model_optional_boolean(&model->mlp_bias, top, "mlp_bias");
 }
 
 static pl_status read_numbers(pl_model *model, const pl_json_node *top)
 {
-    model->rms_norm_eps = 1e-6;
+    model->rms_norm_eps = model->family == PL_FAMILY_MIXTRAL ? 1e-5 : 1e-6;
     model->initializer_range = 0.02;
     if (pl_json_has(top, "rms_norm_eps"))
         PL_TRY(pl_model_number_above(&model->rms_norm_eps, top, "rms_norm_eps", 0,
@@ -195,9 +125,8 @@ static pl_status read_dtype(pl_model *model, const pl_json_node *top)
     return pl_json_refuse_choice(&node, name, names, 3);
 }
 
-/* KEY, where it stands, is the number VALUE. */
-static pl_status must_be(const pl_json_node *top, const char *key, double value,
-                         const char *allowed)
+pl_status pl_model_must_be(const pl_json_node *top, const char *key, double value,
+                           const char *allowed)
 {
     pl_json_node node;
     if (!pl_json_has(top, key)) return PL_OK;
@@ -206,14 +135,26 @@ static pl_status must_be(const pl_json_node *top, const char *key, double value,
     return pl_json_refuse(&node, allowed);
 }
 
-/* A window of null acts nowhere, and any window only where use_sliding_window is true. */
+pl_status pl_model_must_be_string(const pl_json_node *top, const char *key, const char *value,
+                                  const char *allowed)
+{
+    const char *given = NULL;
+    pl_json_node node;
+    if (!pl_json_has(top, key)) return PL_OK;
+    PL_TRY(pl_json_member(&node, top, key, allowed));
+    PL_TRY(pl_json_as_string(&given, &node));
+    return strcmp(given, value) == 0 ? PL_OK : pl_json_refuse(&node, allowed);
+}
+
+/* A window of null acts nowhere; that of Mixtral everywhere, and that of the others where
+ * use_sliding_window is true. */
 static pl_status refuse_windows(const pl_model *model, const pl_json_node *top)
 {
     static const char everywhere[] =
         "\"full_attention\" for each of num_hidden_layers (pleat has no sliding windows)";
     pl_json_node node;
     bool windows = false;
-    PL_TRY(optional_boolean(&windows, top, "use_sliding_window"));
+    PL_TRY(pl_model_optional_boolean(&windows, top, "use_sliding_window"));
     if (windows) {
         PL_TRY(pl_json_member(&node, top, "use_sliding_window", "false"));
         return pl_json_refuse(&node, "false (pleat has no sliding windows)");
@@ -221,6 +162,9 @@ static pl_status refuse_windows(const pl_model *model, const pl_json_node *top)
     if (pl_json_has(top, "sliding_window")) {
         int64_t unused = 0;
         PL_TRY(pl_json_integer(&unused, top, "sliding_window", 1, INT64_MAX));
+        PL_TRY(pl_json_member(&node, top, "sliding_window", "null"));
+        if (model->family == PL_FAMILY_MIXTRAL)
+            return pl_json_refuse(&node, "null (pleat has no sliding windows)");
     }
     if (!pl_json_has(top, "layer_types")) return PL_OK;
     PL_TRY(pl_json_array(&node, top, "layer_types"));
@@ -238,26 +182,49 @@ static pl_status refuse_windows(const pl_model *model, const pl_json_node *top)
 static pl_status refuse_features(const pl_model *model, const pl_json_node *top)
 {
     pl_json_node node;
-    PL_TRY(must_be(top, "attention_dropout", 0, "0 (pleat trains without dropout)"));
-    PL_TRY(must_be(top, "num_nextn_predict_layers", 0, "0 (pleat has no extra prediction layer)"));
+    PL_TRY(pl_model_must_be(top, "attention_dropout", 0, "0 (pleat trains without dropout)"));
+    PL_TRY(pl_model_must_be(top, "num_nextn_predict_layers", 0,
+                            "0 (pleat has no extra prediction layer)"));
     if (pl_json_has(top, "quantization_config")) {
         PL_TRY(pl_json_object(&node, top, "quantization_config"));
         return pl_json_refuse(&node, "null (pleat reads and trains unquantized weights only)");
     }
-    if (pl_json_has(top, "hidden_act")) {
-        const char *act = NULL;
-        PL_TRY(pl_json_string(&act, top, "hidden_act"));
-        PL_TRY(pl_json_member(&node, top, "hidden_act", "\"silu\""));
-        if (strcmp(act, "silu") != 0) return pl_json_refuse(&node, "\"silu\"");
-    }
+    PL_TRY(pl_model_must_be_string(top, "hidden_act", "silu", "\"silu\""));
     return refuse_windows(model, top);
+}
+
+static const char family_words[] = "llama, qwen3, qwen3_moe, mixtral, deepseek_v2";
+
+static bool same_digits(const char *a, const char *b)
+{
+    static const char digits[] = "0123456789";
+    for (;;) {
+        a += strcspn(a, digits);
+        b += strcspn(b, digits);
+        if (*a != *b) return false;
+        if (!*a) return true;
+        ++a;
+        ++b;
+    }
+}
+
+/* Another number is another model (deepseek_v3), not a slip that asks for a suggestion. */
+static pl_status refuse_family(const pl_json_node *node, const char *type, const char *const *names)
+{
+    const char *near = pl_nearest(type, names, PL_FAMILY_COUNT);
+    pl_status status = near && !same_digits(near, type)
+                           ? pl_json_refuse(node, family_words)
+                           : pl_json_refuse_choice(node, type, names, PL_FAMILY_COUNT);
+    if (status != PL_BAD_INPUT) return status;
+    pl_error_context("pleat does not know this model type");
+    return PL_UNSUPPORTED;
 }
 
 static pl_status read_family(pl_family *out, const pl_json_node *top)
 {
     const char *names[PL_FAMILY_COUNT], *type = NULL;
     pl_json_node node;
-    PL_TRY(pl_json_member(&node, top, "model_type", "llama, qwen3, qwen3_moe"));
+    PL_TRY(pl_json_member(&node, top, "model_type", family_words));
     PL_TRY(pl_json_as_string(&type, &node));
     for (int i = 0; i < PL_FAMILY_COUNT; ++i) {
         names[i] = pl_family_name((pl_family)i);
@@ -266,22 +233,20 @@ static pl_status read_family(pl_family *out, const pl_json_node *top)
             return PL_OK;
         }
     }
-    pl_status status = pl_json_refuse_choice(&node, type, names, PL_FAMILY_COUNT);
-    if (status != PL_BAD_INPUT) return status;
-    pl_error_context("pleat does not train this model type");
-    return PL_UNSUPPORTED;
+    return refuse_family(&node, type, names);
 }
 
 pl_status pl_model_read_facts(pl_model *model, const pl_json_node *top)
 {
     PL_TRY(read_family(&model->family, top));
     PL_TRY(pl_model_check_keys(top, model->family));
-    PL_TRY(read_size(&model->vocab_size, top, "vocab_size"));
-    PL_TRY(read_size(&model->hidden_size, top, "hidden_size"));
-    PL_TRY(read_size(&model->max_position_embeddings, top, "max_position_embeddings"));
-    PL_TRY(read_attention(model, top));
+    model->routed_scaling_factor = 1;
+    PL_TRY(pl_model_read_size(&model->vocab_size, top, "vocab_size"));
+    PL_TRY(pl_model_read_size(&model->hidden_size, top, "hidden_size"));
+    PL_TRY(pl_model_read_size(&model->max_position_embeddings, top, "max_position_embeddings"));
+    PL_TRY(pl_model_read_attention(model, top));
     PL_TRY(read_layers(model, top));
-    PL_TRY(optional_boolean(&model->tie_word_embeddings, top, "tie_word_embeddings"));
+    PL_TRY(pl_model_optional_boolean(&model->tie_word_embeddings, top, "tie_word_embeddings"));
     PL_TRY(read_numbers(model, top));
     PL_TRY(read_dtype(model, top));
     return refuse_features(model, top);

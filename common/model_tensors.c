@@ -93,11 +93,46 @@ static pl_status add_attention(builder *b, int layer)
         {"self_attn.v_proj.weight", "self_attn.v_proj.bias", key, hidden},
         {"self_attn.o_proj.weight", "self_attn.o_proj.bias", hidden, query},
     };
-    PL_TRY(add_vector(b, layer, "input_layernorm.weight", PL_TENSOR_NORM, hidden));
     PL_TRY(add_projections(b, layer, PL_TENSOR_ATTENTION, projections, 4, m->attention_bias));
-    if (m->family == PL_FAMILY_LLAMA) return PL_OK;
+    if (m->family == PL_FAMILY_LLAMA || m->family == PL_FAMILY_MIXTRAL) return PL_OK;
     PL_TRY(add_vector(b, layer, "self_attn.q_norm.weight", PL_TENSOR_ATTENTION, head));
     return add_vector(b, layer, "self_attn.k_norm.weight", PL_TENSOR_ATTENTION, head);
+}
+
+/* A product that never has a bias. */
+static pl_status add_plain(builder *b, int layer, const char *suffix, int64_t rows, int64_t cols)
+{
+    return add_matrix(b, layer, suffix, PL_TENSOR_ATTENTION, rows, cols);
+}
+
+static pl_status add_latent_queries(builder *b, int layer, int64_t query)
+{
+    const pl_model *m = b->model;
+    int64_t hidden = m->hidden_size, rank = m->latent.q_lora_rank;
+    const projection down = {"self_attn.q_a_proj.weight", "self_attn.q_a_proj.bias", rank, hidden};
+    if (rank == 0) return add_plain(b, layer, "self_attn.q_proj.weight", query, hidden);
+    PL_TRY(add_projections(b, layer, PL_TENSOR_ATTENTION, &down, 1, m->attention_bias));
+    PL_TRY(add_vector(b, layer, "self_attn.q_a_layernorm.weight", PL_TENSOR_ATTENTION, rank));
+    return add_plain(b, layer, "self_attn.q_b_proj.weight", query, rank);
+}
+
+/* Biases stand where the hidden state comes in and where it goes out. */
+static pl_status add_latent_attention(builder *b, int layer)
+{
+    const pl_model *m = b->model;
+    const pl_latent_attention *latent = &m->latent;
+    int64_t hidden = m->hidden_size, heads = m->num_attention_heads, rank = latent->kv_lora_rank;
+    const projection down = {"self_attn.kv_a_proj_with_mqa.weight",
+                             "self_attn.kv_a_proj_with_mqa.bias", rank + latent->qk_rope_head_dim,
+                             hidden};
+    const projection out = {"self_attn.o_proj.weight", "self_attn.o_proj.bias", hidden,
+                            heads * latent->v_head_dim};
+    PL_TRY(add_latent_queries(b, layer, heads * m->head_dim));
+    PL_TRY(add_projections(b, layer, PL_TENSOR_ATTENTION, &down, 1, m->attention_bias));
+    PL_TRY(add_vector(b, layer, "self_attn.kv_a_layernorm.weight", PL_TENSOR_ATTENTION, rank));
+    PL_TRY(add_plain(b, layer, "self_attn.kv_b_proj.weight",
+                     heads * (latent->qk_nope_head_dim + latent->v_head_dim), rank));
+    return add_projections(b, layer, PL_TENSOR_ATTENTION, &out, 1, m->attention_bias);
 }
 
 static pl_status add_mlp(builder *b, int layer)
@@ -112,24 +147,52 @@ static pl_status add_mlp(builder *b, int layer)
     return add_projections(b, layer, PL_TENSOR_DENSE_MLP, projections, 3, m->mlp_bias);
 }
 
+static pl_status add_shared_experts(builder *b, int layer)
+{
+    const pl_model *m = b->model;
+    int64_t hidden = m->hidden_size, width = m->n_shared_experts * m->moe_intermediate_size;
+    const projection projections[] = {
+        {"mlp.shared_experts.gate_proj.weight", NULL, width, hidden},
+        {"mlp.shared_experts.up_proj.weight", NULL, width, hidden},
+        {"mlp.shared_experts.down_proj.weight", NULL, hidden, width},
+    };
+    if (m->n_shared_experts == 0) return PL_OK;
+    return add_projections(b, layer, PL_TENSOR_SHARED, projections, 3, false);
+}
+
+/* What the tensors of a layer with experts are called. */
+typedef struct moe_names {
+    const char *router, *gate, *up, *down;
+} moe_names;
+
+static const moe_names usual_names = {"mlp.gate.weight", "mlp.experts.gate_proj.weight",
+                                      "mlp.experts.up_proj.weight", "mlp.experts.down_proj.weight"};
+static const moe_names mixtral_names = {
+    "block_sparse_moe.gate.weight", "block_sparse_moe.experts.w1.weight",
+    "block_sparse_moe.experts.w3.weight", "block_sparse_moe.experts.w2.weight"};
+
 static pl_status add_moe(builder *b, int layer)
 {
     const pl_model *m = b->model;
+    const moe_names *names = m->family == PL_FAMILY_MIXTRAL ? &mixtral_names : &usual_names;
     int64_t hidden = m->hidden_size, width = m->moe_intermediate_size;
-    PL_TRY(add_matrix(b, layer, "mlp.gate.weight", PL_TENSOR_ROUTER, m->num_experts, hidden));
-    PL_TRY(add_experts(b, layer, "mlp.experts.gate_proj.weight", width, hidden));
-    PL_TRY(add_experts(b, layer, "mlp.experts.up_proj.weight", width, hidden));
-    return add_experts(b, layer, "mlp.experts.down_proj.weight", hidden, width);
+    PL_TRY(add_matrix(b, layer, names->router, PL_TENSOR_ROUTER, m->num_experts, hidden));
+    PL_TRY(add_shared_experts(b, layer));
+    PL_TRY(add_experts(b, layer, names->gate, width, hidden));
+    PL_TRY(add_experts(b, layer, names->up, width, hidden));
+    return add_experts(b, layer, names->down, hidden, width);
 }
 
 static pl_status add_all(builder *b)
 {
     const pl_model *m = b->model;
     int64_t hidden = m->hidden_size;
+    bool latent = m->family == PL_FAMILY_DEEPSEEK_V2;
     PL_TRY(
         add_matrix(b, -1, "model.embed_tokens.weight", PL_TENSOR_EMBEDDING, m->vocab_size, hidden));
     for (int layer = 0; layer < (int)m->num_hidden_layers; ++layer) {
-        PL_TRY(add_attention(b, layer));
+        PL_TRY(add_vector(b, layer, "input_layernorm.weight", PL_TENSOR_NORM, hidden));
+        PL_TRY(latent ? add_latent_attention(b, layer) : add_attention(b, layer));
         PL_TRY(add_vector(b, layer, "post_attention_layernorm.weight", PL_TENSOR_NORM, hidden));
         PL_TRY(m->layer_is_moe[layer] ? add_moe(b, layer) : add_mlp(b, layer));
     }

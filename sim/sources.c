@@ -51,6 +51,11 @@ pl_status pl_read_plan_file(pl_plan *out, const char *file)
     else
         status = pl_plan_read(out, bytes, file);
     pl_free(bytes);
+    PL_TRY(status);
+    status = pl_model_check_planned(&out->model);
+    if (status == PL_OK) return PL_OK;
+    pl_error_context("%s", file);
+    pl_plan_free(out);
     return status;
 }
 
@@ -67,7 +72,9 @@ static pl_status build(pl_plan *out, const pl_run *run, uint32_t programs)
     pl_model model;
     pl_plan_request request = {0};
     PL_TRY(pl_run_open(run, &model, &request.layout));
-    pl_status status = pl_run_settings(&request.settings, run, &model, &request.layout);
+    pl_status status = pl_model_check_planned(&model);
+    if (status != PL_OK) status = pl_run_blame(run, "model", status);
+    if (status == PL_OK) status = pl_run_settings(&request.settings, run, &model, &request.layout);
     request.model = &model;
     request.programs = programs;
     if (programs == PL_PROGRAMS_GENERATE)

@@ -201,7 +201,8 @@ static pl_status run(const sample_options *o)
     pl_status status = find_weights(&path, o->folder);
     if (status == PL_OK) status = pl_model_open(&model, pl_text_string(&path));
     if (status == PL_OK) {
-        status = pl_weights_open(&weights, pl_text_string(&path), &model);
+        status = pl_model_check_planned(&model);
+        if (status == PL_OK) status = pl_weights_open(&weights, pl_text_string(&path), &model);
         if (status == PL_OK) status = draw(&bytes, o, &model, weights, &w);
         pl_weights_close(weights);
         pl_model_free(&model);

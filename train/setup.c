@@ -31,6 +31,12 @@ static pl_status check_layout(const pl_run *run, const pl_layout *layout)
                                 layout->pp, layout->cp));
 }
 
+static pl_status check_planned(const pl_run *run, const pl_model *model)
+{
+    pl_status status = pl_model_check_planned(model);
+    return status == PL_OK ? PL_OK : pl_run_blame(run, "model", status);
+}
+
 static pl_status check_trained(const pl_run *run, const pl_model *model)
 {
     if (pl_model_is_trained(model)) return PL_OK;
@@ -149,6 +155,7 @@ static pl_status look(pl_setup *setup, const pl_setup_request *request)
     PL_TRY(pl_run_require_training(run));
     PL_TRY(pl_run_open(run, &setup->model, &setup->layout));
     setup->has_model = true;
+    PL_TRY(check_planned(run, &setup->model));
     PL_TRY(check_layout(run, &setup->layout));
     PL_TRY(check_trained(run, &setup->model));
     PL_TRY(pl_backends_settle(&setup->run, &setup->remark));

@@ -6,8 +6,9 @@
 #include "common/model.h"
 #include "tests/test.h"
 
-static const char *const golden_models[] = {"qwen3-30b-a3b", "qwen3-235b-a22b", "qwen3-8b",
-                                            "llama-3-8b", "llama-3.1-8b"};
+static const char *const golden_models[] = {"qwen3-30b-a3b",    "qwen3-235b-a22b", "qwen3-8b",
+                                            "llama-3-8b",       "llama-3.1-8b",    "deepseek-v2",
+                                            "deepseek-v2-lite", "mixtral-8x7b"};
 
 enum { GOLDEN_MODELS = sizeof golden_models / sizeof *golden_models };
 
@@ -123,13 +124,11 @@ static void tensors_equal_the_lists(void **state)
     }
 }
 
-/* The comparison sees each kind of fault. */
-static void planted_faults_are_seen(void **state)
+static void expect_faults_seen(const char *name)
 {
-    (void)state;
     pl_model model;
-    json_t *oracle = load_oracle("qwen3-8b");
-    assert_ok(pl_model_open(&model, "qwen3-8b"));
+    json_t *oracle = load_oracle(name);
+    assert_ok(pl_model_open(&model, name));
     for (int64_t i = 0; i < 12; ++i) {
         pl_tensor *tensor = &model.tensors[i], right = *tensor;
         tensor->rows += 1;
@@ -138,7 +137,7 @@ static void planted_faults_are_seen(void **state)
         tensor->cols += 1;
         assert_int_equal(differences(&model, oracle), 2);
         *tensor = right;
-        tensor->role = PL_TENSOR_SHARED;
+        tensor->role = PL_TENSOR_ROUTER;
         assert_int_equal(differences(&model, oracle), 2);
         *tensor = right;
         tensor->suffix = "mlp.extra.weight";
@@ -151,16 +150,55 @@ static void planted_faults_are_seen(void **state)
     pl_model_free(&model);
 }
 
+/* The comparison sees each kind of fault. */
+static void planted_faults_are_seen(void **state)
+{
+    (void)state;
+    expect_faults_seen("qwen3-8b");
+    expect_faults_seen("deepseek-v2");
+}
+
+static void expect_missing_experts_seen(const char *name, int64_t stacks)
+{
+    pl_model model;
+    json_t *oracle = load_oracle(name);
+    assert_ok(pl_model_open(&model, name));
+    for (int64_t i = 0; i < model.tensor_count; ++i)
+        if (model.tensors[i].experts > 0) --model.tensors[i].experts;
+    assert_int_equal(differences(&model, oracle), stacks);
+    json_decref(oracle);
+    pl_model_free(&model);
+}
+
 static void a_missing_expert_is_seen(void **state)
 {
     (void)state;
+    expect_missing_experts_seen("qwen3-30b-a3b", 48 * 3);
+    expect_missing_experts_seen("mixtral-8x7b", 32 * 3);
+    expect_missing_experts_seen("deepseek-v2-lite", 26 * 3);
+}
+
+/* w1 and w3 have one shape: exchanged, they still fit every list of shapes. */
+static void mixtral_calls_gate_up_and_down_w1_w3_and_w2(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"model.layers.0.block_sparse_moe.gate.weight",
+                                        "model.layers.0.block_sparse_moe.experts.w1.weight",
+                                        "model.layers.0.block_sparse_moe.experts.w3.weight",
+                                        "model.layers.0.block_sparse_moe.experts.w2.weight"};
     pl_model model;
-    json_t *oracle = load_oracle("qwen3-30b-a3b");
-    assert_ok(pl_model_open(&model, "qwen3-30b-a3b"));
-    for (int64_t i = 0; i < model.tensor_count; ++i)
-        if (model.tensors[i].experts > 0) --model.tensors[i].experts;
-    assert_int_equal(differences(&model, oracle), 48 * 3);
-    json_decref(oracle);
+    pl_text text = {0};
+    assert_ok(pl_model_open(&model, "mixtral-8x7b"));
+    for (int i = 0; i < 4; ++i) {
+        pl_text_clear(&text);
+        pl_tensor_name(&text, &model.tensors[7 + i]);
+        assert_string_equal(pl_text_string(&text), names[i]);
+    }
+    pl_text_clear(&text);
+    pl_tensor_expert_name(&text, &model.tensors[9], 7);
+    assert_string_equal(pl_text_string(&text),
+                        "model.layers.0.block_sparse_moe.experts.7.w3.weight");
+    pl_text_free(&text);
     pl_model_free(&model);
 }
 
@@ -285,6 +323,110 @@ static void tensors_stand_in_forward_order(void **state)
     pl_model_free(&model);
 }
 
+/* MODEL's layer LAYER has just these tensors, in this order. */
+static void expect_layer(const pl_model *model, int layer, const char *const *suffixes, int count)
+{
+    int found = 0;
+    for (int64_t i = 0; i < model->tensor_count; ++i) {
+        if (model->tensors[i].layer != layer) continue;
+        assert_in_range(found, 0, count - 1);
+        assert_string_equal(model->tensors[i].suffix, suffixes[found++]);
+    }
+    assert_int_equal(found, count);
+}
+
+/* Shared experts stand before the routed ones, so that these end the layer. */
+static void deepseek_layers_stand_in_forward_order(void **state)
+{
+    (void)state;
+    static const char *const dense[] = {"input_layernorm.weight",
+                                        "self_attn.q_a_proj.weight",
+                                        "self_attn.q_a_layernorm.weight",
+                                        "self_attn.q_b_proj.weight",
+                                        "self_attn.kv_a_proj_with_mqa.weight",
+                                        "self_attn.kv_a_layernorm.weight",
+                                        "self_attn.kv_b_proj.weight",
+                                        "self_attn.o_proj.weight",
+                                        "post_attention_layernorm.weight",
+                                        "mlp.gate_proj.weight",
+                                        "mlp.up_proj.weight",
+                                        "mlp.down_proj.weight"};
+    static const char *const sparse[] = {"input_layernorm.weight",
+                                         "self_attn.q_proj.weight",
+                                         "self_attn.kv_a_proj_with_mqa.weight",
+                                         "self_attn.kv_a_layernorm.weight",
+                                         "self_attn.kv_b_proj.weight",
+                                         "self_attn.o_proj.weight",
+                                         "post_attention_layernorm.weight",
+                                         "mlp.gate.weight",
+                                         "mlp.shared_experts.gate_proj.weight",
+                                         "mlp.shared_experts.up_proj.weight",
+                                         "mlp.shared_experts.down_proj.weight",
+                                         "mlp.experts.gate_proj.weight",
+                                         "mlp.experts.up_proj.weight",
+                                         "mlp.experts.down_proj.weight"};
+    pl_model model;
+    assert_ok(pl_model_open(&model, "deepseek-v2"));
+    expect_layer(&model, 0, dense, 12);
+    pl_model_free(&model);
+    assert_ok(pl_model_open(&model, "deepseek-v2-lite"));
+    expect_layer(&model, 26, sparse, 14);
+    pl_model_free(&model);
+}
+
+#define DEEPSEEK_SIZES                                                                             \
+    "{\"model_type\": \"deepseek_v2\", \"vocab_size\": 100, \"hidden_size\": 64, "                 \
+    "\"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"kv_lora_rank\": 12, "                 \
+    "\"qk_nope_head_dim\": 10, \"qk_rope_head_dim\": 6, \"v_head_dim\": 14, "                      \
+    "\"intermediate_size\": 96, \"max_position_embeddings\": 128, \"n_routed_experts\": 8, "       \
+    "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 24, "
+
+/* Where the hidden state comes in and goes out; no other product of the attention has one. */
+static void latent_attention_has_biases_at_its_ends(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *suffix;
+        int64_t rows;
+    } biases[] = {{"self_attn.q_a_proj.bias", 20},
+                  {"self_attn.kv_a_proj_with_mqa.bias", 18},
+                  {"self_attn.o_proj.bias", 64}};
+    pl_model model;
+    int found = 0;
+    assert_ok(pl_model_parse(&model,
+                             DEEPSEEK_SIZES "\"q_lora_rank\": 20, \"n_shared_experts\": null, "
+                                            "\"attention_bias\": true}",
+                             "x.json", "x"));
+    assert_int_equal(model.tensor_count, 1 + 3 * (2 + 7 + 3 + 4) + 2); /* all layers MoE */
+    for (int64_t i = 0; i < model.tensor_count; ++i) {
+        const pl_tensor *tensor = &model.tensors[i];
+        assert_int_not_equal(tensor->role, PL_TENSOR_SHARED);
+        if (!strstr(tensor->suffix, ".bias")) continue;
+        assert_string_equal(tensor->suffix, biases[found % 3].suffix);
+        assert_int_equal(tensor->rows, biases[found++ % 3].rows);
+        assert_int_equal(tensor->rows, tensor[-1].rows);
+        assert_int_equal(tensor->dimensions, 1);
+    }
+    assert_int_equal(found, 9);
+    pl_model_free(&model);
+}
+
+static void first_layers_are_dense(void **state)
+{
+    (void)state;
+    static const bool moe[] = {false, false, true};
+    pl_model model;
+    assert_ok(pl_model_parse(&model,
+                             DEEPSEEK_SIZES "\"q_lora_rank\": null, \"n_shared_experts\": 3, "
+                                            "\"first_k_dense_replace\": 2}",
+                             "x.json", "x"));
+    assert_memory_equal(model.layer_is_moe, moe, sizeof moe);
+    assert_int_equal(pl_model_count(&model).by_role[PL_TENSOR_SHARED], 3 * 64 * 3 * 24);
+    assert_int_equal(model.head_dim, 16);
+    assert_int_equal(model.num_key_value_heads, 4);
+    pl_model_free(&model);
+}
+
 static void biases_have_tensors(void **state)
 {
     (void)state;
@@ -336,6 +478,10 @@ int main(void)
         cmocka_unit_test(totals_equal_the_lists),
         cmocka_unit_test(tied_counts),
         cmocka_unit_test(tensors_stand_in_forward_order),
+        cmocka_unit_test(mixtral_calls_gate_up_and_down_w1_w3_and_w2),
+        cmocka_unit_test(deepseek_layers_stand_in_forward_order),
+        cmocka_unit_test(latent_attention_has_biases_at_its_ends),
+        cmocka_unit_test(first_layers_are_dense),
         cmocka_unit_test(biases_have_tensors),
         cmocka_unit_test(sparse_step_chooses_layers),
     };

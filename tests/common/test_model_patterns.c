@@ -150,6 +150,29 @@ static void unmatched_patterns_are_answered(void **state)
     pl_model_free(&model);
 }
 
+/* Words that DeepSeek-V2 and Mixtral alone have. */
+static void other_families_have_names_of_their_own(void **state)
+{
+    (void)state;
+    pl_model model = open_model("deepseek-v2-lite");
+    assert_ok(keep(&model, "kv_a_layernorm"));
+    assert_int_equal(ignored(&model), 27);
+    assert_ok(keep(&model, "shared_experts")); /* which are no routed ones */
+    assert_int_equal(ignored(&model), 27 + 26 * 3);
+    assert_fails(PL_BAD_INPUT, freeze(&model, "kv_a_layrnorm"), "did you mean 'kv_a_layernorm'?");
+    assert_fails(PL_BAD_INPUT, freeze(&model, "shared_expert"), "did you mean 'shared_experts'?");
+    assert_fails(PL_BAD_INPUT, freeze(&model, "q_a_proj"), "matches no tensor");
+    pl_model_free(&model);
+    model = open_model("mixtral-8x7b");
+    assert_fails(PL_BAD_INPUT, keep(&model, "w1"), "routed experts",
+                 "model.layers.0.block_sparse_moe.experts.w1.weight");
+    assert_fails(PL_BAD_INPUT, freeze(&model, "experts.7"), "block_sparse_moe.experts.7.w1.weight",
+                 "1 of its layer's 8 experts");
+    assert_ok(freeze(&model, "model.layers.3.block_sparse_moe.experts.*.w2.weight"));
+    assert_int_equal(frozen(&model), 1);
+    pl_model_free(&model);
+}
+
 /* One wrong pattern among several: nothing happens. */
 static void all_patterns_or_none(void **state)
 {
@@ -211,6 +234,7 @@ int main(void)
         cmocka_unit_test(experts_cannot_be_kept_whole),
         cmocka_unit_test(experts_can_be_frozen_a_layer_at_a_time),
         cmocka_unit_test(unmatched_patterns_are_answered),
+        cmocka_unit_test(other_families_have_names_of_their_own),
         cmocka_unit_test(all_patterns_or_none),
         cmocka_unit_test(hard_patterns_end),
         cmocka_unit_test(allocation_failures_are_reported),

@@ -1,6 +1,6 @@
 /* Configs that are wrong, one fault each, and the words that answer them.
  *
- * Each case changes one of three right configs: a key gets another value, a key goes, a key comes.
+ * Each case changes one of five right configs: a key gets another value, a key goes, a key comes.
  */
 #include <jansson.h>
 #include <stdlib.h>
@@ -31,6 +31,26 @@ static const char dense_text[] =
     "{\"model_type\": \"qwen3\", \"vocab_size\": 100, \"hidden_size\": 64, "
     "\"num_hidden_layers\": 4, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
     "\"head_dim\": 16, \"intermediate_size\": 96, \"max_position_embeddings\": 128}";
+
+static const char mixtral_text[] =
+    "{\"model_type\": \"mixtral\", \"vocab_size\": 100, \"hidden_size\": 64, "
+    "\"num_hidden_layers\": 4, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+    "\"intermediate_size\": 96, \"max_position_embeddings\": 128, \"num_local_experts\": 8, "
+    "\"num_experts_per_tok\": 2, \"router_aux_loss_coef\": 0.02, \"sliding_window\": null}";
+
+static const char deepseek_text[] =
+    "{\"model_type\": \"deepseek_v2\", \"vocab_size\": 100, \"hidden_size\": 64, "
+    "\"num_hidden_layers\": 4, \"num_attention_heads\": 4, \"num_key_value_heads\": 4, "
+    "\"q_lora_rank\": 20, \"kv_lora_rank\": 12, \"qk_nope_head_dim\": 10, "
+    "\"qk_rope_head_dim\": 6, \"v_head_dim\": 14, \"intermediate_size\": 96, "
+    "\"max_position_embeddings\": 128, \"n_routed_experts\": 8, \"n_shared_experts\": 2, "
+    "\"num_experts_per_tok\": 3, \"moe_intermediate_size\": 24, \"first_k_dense_replace\": 1, "
+    "\"moe_layer_freq\": 1, \"topk_method\": \"group_limited_greedy\", \"n_group\": 4, "
+    "\"topk_group\": 2, \"scoring_func\": \"softmax\", \"norm_topk_prob\": false, "
+    "\"routed_scaling_factor\": 16.0, \"aux_loss_alpha\": 0.001, \"seq_aux\": true, "
+    "\"rope_theta\": 10000, \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 40, "
+    "\"beta_fast\": 32, \"beta_slow\": 1, \"mscale\": 0.707, \"mscale_all_dim\": 0.707, "
+    "\"original_max_position_embeddings\": 4096}}";
 
 #define GONE NULL
 
@@ -177,6 +197,294 @@ static const fault faults[] = {
     {moe_text, NULL, "hiden_size", "64", {"'hiden_size' is unknown", "mean 'hidden_size'?"}},
     {moe_text, NULL, "num_attention_head", "4", {"did you mean 'num_attention_heads'?"}},
     {moe_text, NULL, "quite_something_else", "4", {"key 'quite_something_else' is unknown"}},
+    /* Mixtral */
+    {mixtral_text, NULL, "num_local_experts", GONE, {"key 'num_local_experts' is missing"}},
+    {mixtral_text, NULL, "num_local_experts", "0", {"'num_local_experts': given 0", "from 1"}},
+    {mixtral_text, NULL, "intermediate_size", GONE, {"key 'intermediate_size' is missing"}},
+    {mixtral_text,
+     NULL,
+     "num_experts_per_tok",
+     "9",
+     {"'num_experts_per_tok': given 9", "number of experts, 8"}},
+    {mixtral_text, NULL, "num_key_value_heads", GONE, {"key 'num_key_value_heads' is missing"}},
+    {mixtral_text, NULL, "num_attention_heads", "6", {"64 / 6", "'head_dim' is missing"}},
+    {mixtral_text, NULL, "head_dim", "15", {"'head_dim': given 15", "an even integer"}},
+    {mixtral_text, NULL, "head_dim", "null", {NULL}},
+    {mixtral_text,
+     NULL,
+     "sliding_window",
+     "4096",
+     {"'sliding_window': given 4096", "null (pleat has no sliding windows)"}},
+    {mixtral_text,
+     NULL,
+     "sliding_window",
+     "\"wide\"",
+     {"'sliding_window': given \"wide\"", "an integer"}},
+    {mixtral_text,
+     NULL,
+     "use_sliding_window",
+     "true",
+     {"'use_sliding_window': given true", "qwen3, qwen3_moe and this is mixtral"}},
+    {mixtral_text,
+     NULL,
+     "router_jitter_noise",
+     "0.1",
+     {"'router_jitter_noise': given 0.1", "0 (pleat routes without noise)"}},
+    {mixtral_text, NULL, "router_jitter_noise", "0.0", {NULL}},
+    {mixtral_text, NULL, "router_aux_loss_coef", "-1", {"'router_aux_loss_coef': given -1"}},
+    {mixtral_text,
+     NULL,
+     "attention_bias",
+     "true",
+     {"'attention_bias': given true", "and this is mixtral"}},
+    {mixtral_text, NULL, "attention_bias", "false", {NULL}},
+    {mixtral_text,
+     NULL,
+     "norm_topk_prob",
+     "true",
+     {"'norm_topk_prob': given true", "qwen3_moe, deepseek_v2 and this is mixtral"}},
+    {mixtral_text,
+     NULL,
+     "num_experts",
+     "8",
+     {"key 'num_experts' is not a key of model_type mixtral", "write 'num_local_experts'"}},
+    {mixtral_text,
+     NULL,
+     "moe_intermediate_size",
+     "24",
+     {"'moe_intermediate_size'", "write 'intermediate_size'"}},
+    {mixtral_text,
+     NULL,
+     "moe_num_experts",
+     "8",
+     {"'moe_num_experts'", "write 'num_local_experts'"}},
+    {mixtral_text, NULL, "n_shared_experts", "2", {"'n_shared_experts'", "no shared experts"}},
+    {mixtral_text, NULL, "n_shared_experts", "null", {NULL}},
+    {mixtral_text,
+     NULL,
+     "mlp_only_layers",
+     "[0]",
+     {"'mlp_only_layers': given [0]", "belongs to model_type qwen3_moe"}},
+    {mixtral_text,
+     NULL,
+     "rope_scaling",
+     "{\"type\": \"yarn\", \"factor\": 4}",
+     {"'rope_scaling.type': given \"yarn\"", "default, llama3"}},
+    {mixtral_text,
+     NULL,
+     "layer_types",
+     "[\"full_attention\", \"sliding_attention\", \"full_attention\", \"full_attention\"]",
+     {"'layer_types[1]'"}},
+    {mixtral_text, NULL, "hidden_act", "\"gelu\"", {"'hidden_act': given \"gelu\"", "\"silu\""}},
+    {mixtral_text, NULL, "hidden_act", "\"silu\"", {NULL}},
+    /* DeepSeek-V2: sizes */
+    {deepseek_text,
+     NULL,
+     "q_lora_rank",
+     GONE,
+     {"key 'q_lora_rank' is missing", "or null for none"}},
+    {deepseek_text, NULL, "q_lora_rank", "null", {NULL}},
+    {deepseek_text, NULL, "q_lora_rank", "0", {"'q_lora_rank': given 0", "from 1"}},
+    {deepseek_text, NULL, "kv_lora_rank", GONE, {"key 'kv_lora_rank' is missing"}},
+    {deepseek_text, NULL, "kv_lora_rank", "null", {"'kv_lora_rank': given null"}},
+    {deepseek_text, NULL, "qk_nope_head_dim", GONE, {"key 'qk_nope_head_dim' is missing"}},
+    {deepseek_text, NULL, "qk_rope_head_dim", GONE, {"key 'qk_rope_head_dim' is missing"}},
+    {deepseek_text,
+     NULL,
+     "qk_rope_head_dim",
+     "7",
+     {"'qk_rope_head_dim': given 7", "an even integer"}},
+    {deepseek_text, NULL, "v_head_dim", GONE, {"key 'v_head_dim' is missing"}},
+    {deepseek_text, NULL, "v_head_dim", "\"14\"", {"'v_head_dim': given \"14\"", "an integer"}},
+    {deepseek_text,
+     NULL,
+     "num_key_value_heads",
+     "2",
+     {"'num_key_value_heads': given 2", "num_attention_heads = 4"}},
+    {deepseek_text, NULL, "num_key_value_heads", GONE, {NULL}},
+    {deepseek_text,
+     NULL,
+     "head_dim",
+     "16",
+     {"'head_dim': given 16", "qk_rope_head_dim = 6, or leave it out"}},
+    {deepseek_text, NULL, "head_dim", "6", {NULL}},
+    {deepseek_text,
+     NULL,
+     "qk_head_dim",
+     "6",
+     {"'qk_head_dim': given 6", "qk_nope_head_dim + qk_rope_head_dim = 16"}},
+    {deepseek_text, NULL, "qk_head_dim", "16", {NULL}},
+    {deepseek_text, NULL, "n_routed_experts", GONE, {"key 'n_routed_experts' is missing"}},
+    {deepseek_text,
+     NULL,
+     "n_shared_experts",
+     GONE,
+     {"key 'n_shared_experts' is missing", "or null for none"}},
+    {deepseek_text, NULL, "n_shared_experts", "0", {"'n_shared_experts': given 0"}},
+    {deepseek_text, NULL, "n_shared_experts", "null", {NULL}},
+    {deepseek_text,
+     NULL,
+     "moe_intermediate_size",
+     GONE,
+     {"key 'moe_intermediate_size' is missing"}},
+    {deepseek_text, NULL, "intermediate_size", GONE, {"key 'intermediate_size' is missing"}},
+    {deepseek_text, NULL, "num_experts_per_tok", "9", {"given 9", "number of experts, 8"}},
+    /* DeepSeek-V2: layers and routing */
+    {deepseek_text,
+     NULL,
+     "first_k_dense_replace",
+     "4",
+     {"'first_k_dense_replace': given 4", "from 0 to 3"}},
+    {deepseek_text, NULL, "first_k_dense_replace", "-1", {"'first_k_dense_replace': given -1"}},
+    {deepseek_text, NULL, "first_k_dense_replace", "0", {NULL}},
+    {deepseek_text, NULL, "first_k_dense_replace", GONE, {NULL}},
+    {deepseek_text, NULL, "moe_layer_freq", "2", {"'moe_layer_freq': given 2", "allowed: 1"}},
+    {deepseek_text, NULL, "moe_layer_freq", GONE, {NULL}},
+    {deepseek_text,
+     NULL,
+     "topk_method",
+     "\"noaux_tc\"",
+     {"'topk_method': given \"noaux_tc\"", "greedy, group_limited_greedy"}},
+    {deepseek_text, NULL, "topk_method", "\"greedi\"", {"did you mean 'greedy'?"}},
+    {deepseek_text, NULL, "topk_method", "1", {"'topk_method': given 1", "a string"}},
+    {deepseek_text, NULL, "topk_method", "\"greedy\"", {NULL}},
+    {deepseek_text, NULL, "topk_method", GONE, {NULL}},
+    {deepseek_text, NULL, "n_group", GONE, {"key 'n_group' is missing"}},
+    {deepseek_text,
+     NULL,
+     "n_group",
+     "3",
+     {"'n_group': given 3", "a divisor of n_routed_experts = 8"}},
+    {deepseek_text, NULL, "topk_group", GONE, {"key 'topk_group' is missing"}},
+    {deepseek_text, NULL, "topk_group", "5", {"'topk_group': given 5", "from 1 to 4"}},
+    {deepseek_text,
+     NULL,
+     "topk_group",
+     "1",
+     {"'topk_group': given 1", "groups of 2 experts that hold the 3"}},
+    {deepseek_text,
+     NULL,
+     "scoring_func",
+     "\"sigmoid\"",
+     {"'scoring_func': given \"sigmoid\"", "\"softmax\""}},
+    {deepseek_text, NULL, "norm_topk_prob", "true", {"'norm_topk_prob': given true", "false"}},
+    {deepseek_text, NULL, "norm_topk_prob", "0", {"'norm_topk_prob': given 0", "true or false"}},
+    {deepseek_text,
+     NULL,
+     "routed_scaling_factor",
+     "0",
+     {"'routed_scaling_factor': given 0", "above 0"}},
+    {deepseek_text, NULL, "aux_loss_alpha", "-1", {"'aux_loss_alpha': given -1"}},
+    {deepseek_text, NULL, "seq_aux", "1", {"'seq_aux': given 1", "true or false"}},
+    /* DeepSeek-V2: rotary embedding */
+    {deepseek_text,
+     "rope_scaling",
+     "type",
+     "\"llama3\"",
+     {"'rope_scaling.type': given \"llama3\"", "default, yarn"}},
+    {deepseek_text, "rope_scaling", "factor", GONE, {"key 'rope_scaling.factor' is missing"}},
+    {deepseek_text, "rope_scaling", "factor", "0.5", {"'rope_scaling.factor': given 0.5"}},
+    {deepseek_text,
+     "rope_scaling",
+     "original_max_position_embeddings",
+     GONE,
+     {"'rope_scaling.original_max_position_embeddings' is missing"}},
+    {deepseek_text,
+     "rope_scaling",
+     "beta_slow",
+     "0",
+     {"'rope_scaling.beta_slow': given 0", "above 0"}},
+    {deepseek_text,
+     "rope_scaling",
+     "beta_fast",
+     "1",
+     {"'rope_scaling.beta_fast': given 1", "above beta_slow"}},
+    {deepseek_text, "rope_scaling", "beta_fast", GONE, {NULL}},
+    {deepseek_text, "rope_scaling", "beta_slow", GONE, {NULL}},
+    {deepseek_text,
+     "rope_scaling",
+     "mscale",
+     "0",
+     {"'rope_scaling.mscale': given 0", "or neither"}},
+    {deepseek_text,
+     "rope_scaling",
+     "mscale",
+     GONE,
+     {"key 'rope_scaling.mscale' is missing", "or neither"}},
+    {deepseek_text,
+     "rope_scaling",
+     "mscale_all_dim",
+     GONE,
+     {"key 'rope_scaling.mscale_all_dim' is missing", "or neither"}},
+    {deepseek_text,
+     "rope_scaling",
+     "attention_factor",
+     "1",
+     {"'rope_scaling.attention_factor' is unknown", "rope_type is yarn"}},
+    {deepseek_text,
+     "rope_scaling",
+     "low_freq_factor",
+     "1",
+     {"'rope_scaling.low_freq_factor' is unknown", "rope_type is yarn"}},
+    {deepseek_text, "rope_scaling", "rope_type", "\"yarn\"", {NULL}},
+    {deepseek_text,
+     "rope_scaling",
+     "rope_type",
+     "\"default\"",
+     {"'rope_scaling.rope_type' and 'type'"}},
+    {deepseek_text,
+     NULL,
+     "rope_scaling",
+     "{\"type\": \"yarn\", \"factor\": 40, \"beta_slow\": 32, "
+     "\"original_max_position_embeddings\": 64}",
+     {"'rope_scaling.beta_slow': given 32", "below beta_fast, which is 32"}},
+    {deepseek_text, NULL, "rope_scaling", "null", {NULL}},
+    /* DeepSeek-V2: keys of other families */
+    {deepseek_text,
+     NULL,
+     "num_experts",
+     "8",
+     {"'num_experts' is not a key of model_type deepseek_v2", "write 'n_routed_experts'"}},
+    {deepseek_text,
+     NULL,
+     "num_local_experts",
+     "8",
+     {"'num_local_experts'", "write 'n_routed_experts'"}},
+    {deepseek_text,
+     NULL,
+     "mlp_only_layers",
+     "[0]",
+     {"'mlp_only_layers'", "write 'first_k_dense_replace'"}},
+    {deepseek_text,
+     NULL,
+     "router_aux_loss_coef",
+     "0.1",
+     {"'router_aux_loss_coef'", "write 'aux_loss_alpha'"}},
+    {deepseek_text, NULL, "shared_expert_intermediate_size", "48", {"write 'n_shared_experts'"}},
+    {deepseek_text,
+     NULL,
+     "sliding_window",
+     "4096",
+     {"'sliding_window': given 4096", "qwen3, qwen3_moe, mixtral and this is deepseek_v2"}},
+    {deepseek_text, NULL, "mlp_bias", "true", {"'mlp_bias': given true", "model_type llama"}},
+    {deepseek_text,
+     NULL,
+     "kv_lora_ranks",
+     "12",
+     {"'kv_lora_ranks' is unknown", "mean 'kv_lora_rank'?"}},
+    {deepseek_text, NULL, "ep_size", "1", {NULL}},
+    {llama_text,
+     NULL,
+     "q_lora_rank",
+     "20",
+     {"'q_lora_rank': given 20", "deepseek_v2 and this is llama"}},
+    {moe_text, NULL, "aux_loss_alpha", "0.1", {"'aux_loss_alpha'", "write 'router_aux_loss_coef'"}},
+    {moe_text, NULL, "first_k_dense_replace", "1", {"list the dense layers in 'mlp_only_layers'"}},
+    {moe_text,
+     NULL,
+     "v_head_dim",
+     "16",
+     {"'v_head_dim': given 16", "deepseek_v2 and this is qwen3_moe"}},
     /* harmless ones */
     {moe_text, NULL, "max_window_layers", "48", {NULL}},
     {moe_text, NULL, "eos_token_id", "[1, 2]", {NULL}},
@@ -219,6 +527,8 @@ static void right_configs_are_accepted(void **state)
     assert_ok(parse_status(moe_text));
     assert_ok(parse_status(llama_text));
     assert_ok(parse_status(dense_text));
+    assert_ok(parse_status(mixtral_text));
+    assert_ok(parse_status(deepseek_text));
 }
 
 static void check_fault(const fault *f)
@@ -240,7 +550,7 @@ static void each_fault_is_named(void **state)
         check_fault(&faults[i]);
         refused += faults[i].words[0] != NULL;
     }
-    assert_true(refused >= 80);
+    assert_true(refused >= 160);
 }
 
 static void bad_json_has_a_position(void **state)
@@ -257,10 +567,48 @@ static void bad_json_has_a_position(void **state)
 static void other_model_types_are_unsupported(void **state)
 {
     (void)state;
-    assert_fails(PL_UNSUPPORTED, parse_status("{\"model_type\": \"mixtral\", \"n_embd\": 3}"),
-                 "wrong.json: key 'model_type': given \"mixtral\"", "llama, qwen3, qwen3_moe");
+    assert_fails(PL_UNSUPPORTED, parse_status("{\"model_type\": \"gpt_oss\", \"n_embd\": 3}"),
+                 "wrong.json: key 'model_type': given \"gpt_oss\"",
+                 "llama, qwen3, qwen3_moe, mixtral, deepseek_v2");
     assert_fails(PL_UNSUPPORTED, parse_status("{\"model_type\": \"qwen3-moe\"}"),
                  "did you mean 'qwen3_moe'?");
+    assert_fails(PL_UNSUPPORTED, parse_status("{\"model_type\": \"qwen2_moe\"}"), "qwen2_moe");
+    assert_null(strstr(pl_error_text(), "did you mean")); /* another version is no slip */
+}
+
+/* A fact that another family alone has would be lost. */
+static void facts_of_one_family_are_refused_in_others(void **state)
+{
+    (void)state;
+    static const char *const deepseek_only[] = {
+        "aux_loss_alpha", "first_k_dense_replace", "kv_lora_rank", "moe_layer_freq",
+        "n_group",        "n_routed_experts",      "q_lora_rank",  "n_shared_experts",
+        "qk_head_dim",    "qk_nope_head_dim",      "topk_group",   "qk_rope_head_dim",
+        "topk_method",    "routed_scaling_factor", "scoring_func", "seq_aux",
+        "v_head_dim"};
+    static const char *const others[] = {llama_text, dense_text, moe_text, mixtral_text};
+    for (size_t key = 0; key < sizeof deepseek_only / sizeof *deepseek_only; ++key)
+        for (size_t i = 0; i < sizeof others / sizeof *others; ++i) {
+            check_fault(&(fault){others[i], NULL, deepseek_only[key], "8", {deepseek_only[key]}});
+            check_fault(&(fault){others[i], NULL, deepseek_only[key], "null", {NULL}});
+        }
+}
+
+static void families_without_plans_are_named(void **state)
+{
+    (void)state;
+    pl_model model;
+    assert_ok(pl_model_parse(&model, mixtral_text, "x.json", "small"));
+    assert_fails(PL_UNSUPPORTED, pl_model_check_planned(&model), "small has model_type mixtral",
+                 "neither checked nor trained", "allowed: llama, qwen3, qwen3_moe");
+    pl_model_free(&model);
+    assert_ok(pl_model_parse(&model, deepseek_text, "x.json", "small"));
+    assert_fails(PL_UNSUPPORTED, pl_model_check_planned(&model),
+                 "small has model_type deepseek_v2");
+    pl_model_free(&model);
+    assert_ok(pl_model_parse(&model, moe_text, "x.json", "small"));
+    assert_ok(pl_model_check_planned(&model));
+    pl_model_free(&model);
 }
 
 /* Sizes that pass one by one but multiply past 63 bits, or leave no room for bytes. */
@@ -281,6 +629,17 @@ static void products_are_checked(void **state)
     assert_fails(PL_BAD_INPUT, parse_status(SIZES("1000000000", "1000000000", "8", "2")),
                  "wrong.json: the sizes multiply to", "parameters; allowed: at most");
     assert_ok(parse_status(SIZES("2147483647", "16777216", "8", "2")));
+#define LATENT(heads, parts, shared)                                                               \
+    "{\"model_type\": \"deepseek_v2\", \"num_hidden_layers\": 1, \"vocab_size\": 8, "              \
+    "\"hidden_size\": 2147483647, \"max_position_embeddings\": 128, \"kv_lora_rank\": 4, "         \
+    "\"q_lora_rank\": null, \"n_routed_experts\": 8, \"num_experts_per_tok\": 2, "                 \
+    "\"qk_rope_head_dim\": 2, \"num_attention_heads\": " heads ", \"qk_nope_head_dim\": " parts    \
+    ", \"v_head_dim\": " parts ", \"moe_intermediate_size\": " shared                              \
+    ", \"n_shared_experts\": " shared "}"
+    assert_fails(PL_BAD_INPUT, parse_status(LATENT("2147483647", "2147483647", "1")),
+                 "self_attn.q_proj.weight", "does not fit 63 bits");
+    assert_fails(PL_BAD_INPUT, parse_status(LATENT("1", "2", "2147483647")),
+                 "mlp.shared_experts.gate_proj.weight", "does not fit 63 bits");
 }
 
 static void a_refused_model_is_left_alone(void **state)
@@ -320,6 +679,8 @@ int main(void)
         cmocka_unit_test(each_fault_is_named),
         cmocka_unit_test(bad_json_has_a_position),
         cmocka_unit_test(other_model_types_are_unsupported),
+        cmocka_unit_test(facts_of_one_family_are_refused_in_others),
+        cmocka_unit_test(families_without_plans_are_named),
         cmocka_unit_test(products_are_checked),
         cmocka_unit_test(a_refused_model_is_left_alone),
         cmocka_unit_test(allocation_failures_are_reported),

@@ -18,7 +18,22 @@ static int rope_equal(const pl_model *a, const pl_model *b)
     const pl_rope_scaling *s = &a->rope_scaling, *t = &b->rope_scaling;
     return a->rope_theta == b->rope_theta && s->llama3 == t->llama3 && s->factor == t->factor &&
            s->low_freq_factor == t->low_freq_factor && s->high_freq_factor == t->high_freq_factor &&
+           s->yarn == t->yarn && s->beta_fast == t->beta_fast && s->beta_slow == t->beta_slow &&
+           s->mscale == t->mscale && s->mscale_all_dim == t->mscale_all_dim &&
            s->original_max_position_embeddings == t->original_max_position_embeddings;
+}
+
+/* What DeepSeek-V2 alone has. */
+static int deepseek_equal(const pl_model *a, const pl_model *b)
+{
+    return a->latent.q_lora_rank == b->latent.q_lora_rank &&
+           a->latent.kv_lora_rank == b->latent.kv_lora_rank &&
+           a->latent.qk_nope_head_dim == b->latent.qk_nope_head_dim &&
+           a->latent.qk_rope_head_dim == b->latent.qk_rope_head_dim &&
+           a->latent.v_head_dim == b->latent.v_head_dim &&
+           a->n_shared_experts == b->n_shared_experts && a->n_group == b->n_group &&
+           a->topk_group == b->topk_group && a->seq_aux == b->seq_aux &&
+           a->routed_scaling_factor == b->routed_scaling_factor;
 }
 
 static int facts_equal(const pl_model *a, const pl_model *b)
@@ -42,6 +57,7 @@ static int facts_equal(const pl_model *a, const pl_model *b)
 static int models_equal(const pl_model *a, const pl_model *b)
 {
     if (strcmp(a->name, b->name) != 0 || !facts_equal(a, b) || !rope_equal(a, b)) return 0;
+    if (!deepseek_equal(a, b)) return 0;
     for (int64_t i = 0; i < a->num_hidden_layers; ++i)
         if (a->layer_is_moe[i] != b->layer_is_moe[i]) return 0;
     for (int64_t i = 0; i < a->tensor_count; ++i)
@@ -53,8 +69,9 @@ static void both_spellings_are_one_model(void **state)
 {
     (void)state;
     static const char *const folders[] = {"qwen3-moe-tiny", "qwen3-moe-dense-first",
-                                          "qwen3-moe-tied"};
-    for (int i = 0; i < 3; ++i) {
+                                          "qwen3-moe-tied", "deepseek-v2-tiny",
+                                          "deepseek-v2-group"};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; ++i) {
         pl_model four, five;
         char file[128];
         snprintf(file, sizeof file, "testdata/hf-configs/%s", folders[i]);
@@ -123,10 +140,11 @@ static void writing_and_reading_back(void **state)
     (void)state;
     int count = 0, written = 0;
     const char *const *names = pl_model_builtin_names(&count);
-    for (int i = 0; i < count + 3; ++i) {
-        static const char *const more[] = {"testdata/hf-configs/qwen3-moe-dense-first",
-                                           "testdata/hf-configs/qwen3-moe-tied",
-                                           "testdata/hf-configs/qwen3-moe-tiny-bf16-sharded"};
+    for (int i = 0; i < count + 5; ++i) {
+        static const char *const more[] = {
+            "testdata/hf-configs/qwen3-moe-dense-first", "testdata/hf-configs/qwen3-moe-tied",
+            "testdata/hf-configs/qwen3-moe-tiny-bf16-sharded",
+            "testdata/hf-configs/deepseek-v2-tiny", "testdata/hf-configs/deepseek-v2-group"};
         pl_model model, again;
         pl_text text = {0};
         if (pl_model_open(&model, i < count ? names[i] : more[i - count]) != PL_OK) continue;
@@ -142,7 +160,79 @@ static void writing_and_reading_back(void **state)
         pl_text_free(&text);
         ++written;
     }
-    assert_int_equal(written, 7 + 3);
+    assert_int_equal(written, 10 + 5);
+}
+
+#define MIXTRAL_TEXT                                                                               \
+    "{\"model_type\": \"mixtral\", \"vocab_size\": 100, \"hidden_size\": 64, "                     \
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "           \
+    "\"intermediate_size\": 96, \"max_position_embeddings\": 128, \"num_local_experts\": 4, "      \
+    "\"num_experts_per_tok\": 2"
+#define DEEPSEEK_TEXT                                                                              \
+    "{\"model_type\": \"deepseek_v2\", \"vocab_size\": 100, \"hidden_size\": 64, "                 \
+    "\"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"kv_lora_rank\": 12, "                 \
+    "\"qk_nope_head_dim\": 10, \"qk_rope_head_dim\": 6, \"v_head_dim\": 14, "                      \
+    "\"intermediate_size\": 96, \"max_position_embeddings\": 128, \"n_routed_experts\": 8, "       \
+    "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 24, \"q_lora_rank\": null"
+#define YARN "\"type\": \"yarn\", \"factor\": 40, \"original_max_position_embeddings\": 64"
+
+/* Mixtral and DeepSeek-V2 with what the published ones do not have; no two are equal. */
+static const char *const unusual[] = {
+    MIXTRAL_TEXT "}",
+    MIXTRAL_TEXT ", \"head_dim\": 10, \"router_aux_loss_coef\": 0.5}",
+    MIXTRAL_TEXT ", \"tie_word_embeddings\": true, \"rms_norm_eps\": 0.25}",
+    MIXTRAL_TEXT ", \"rope_scaling\": {\"rope_type\": \"llama3\", " LLAMA3 "}}",
+    DEEPSEEK_TEXT ", \"n_shared_experts\": null}",
+    DEEPSEEK_TEXT ", \"n_shared_experts\": 1, \"first_k_dense_replace\": 2}",
+    DEEPSEEK_TEXT ", \"n_shared_experts\": 1, \"attention_bias\": true}",
+    DEEPSEEK_TEXT ", \"n_shared_experts\": 1, \"tie_word_embeddings\": true}",
+    DEEPSEEK_TEXT ", \"n_shared_experts\": 1, \"seq_aux\": false, \"aux_loss_alpha\": 0.5}",
+    DEEPSEEK_TEXT ", \"n_shared_experts\": 1, \"rope_scaling\": {" YARN "}}",
+    DEEPSEEK_TEXT ", \"n_shared_experts\": 1, \"rope_scaling\": {" YARN
+                  ", \"beta_fast\": 16, \"beta_slow\": 2, \"mscale\": 2, \"mscale_all_dim\": 3}}",
+    DEEPSEEK_TEXT ", \"n_shared_experts\": 1, \"topk_method\": \"group_limited_greedy\", "
+                  "\"n_group\": 4, \"topk_group\": 2, \"routed_scaling_factor\": 3}",
+    DEEPSEEK_TEXT ", \"n_shared_experts\": 1, \"topk_method\": \"group_limited_greedy\", "
+                  "\"n_group\": 2, \"topk_group\": 1}",
+};
+
+enum { UNUSUAL = sizeof unusual / sizeof *unusual };
+
+static void unusual_models_are_written_and_read_back(void **state)
+{
+    (void)state;
+    pl_model models[UNUSUAL];
+    for (int i = 0; i < UNUSUAL; ++i) {
+        pl_model again;
+        pl_text text = {0};
+        assert_ok(pl_model_parse(&models[i], unusual[i], "x.json", "x"));
+        pl_model_write(&text, &models[i]);
+        assert_ok(pl_model_parse(&again, pl_text_string(&text), "written", "x"));
+        assert_true(models_equal(&models[i], &again));
+        for (int j = 0; j < i; ++j) assert_false(models_equal(&models[j], &again));
+        pl_model_free(&again);
+        pl_text_free(&text);
+    }
+    for (int i = 0; i < UNUSUAL; ++i) pl_model_free(&models[i]);
+}
+
+/* What transformers fills in where a file is silent. */
+static void silent_files_get_the_defaults_of_their_class(void **state)
+{
+    (void)state;
+    pl_model model;
+    assert_ok(pl_model_parse(&model, MIXTRAL_TEXT "}", "x.json", "x"));
+    assert_true(model.rope_theta == 1e6 && model.rms_norm_eps == 1e-5 && model.norm_topk_prob);
+    assert_int_equal(model.head_dim, 16);
+    assert_int_equal(model.moe_intermediate_size, 96);
+    assert_int_equal(model.intermediate_size, 0); /* no layer is dense */
+    pl_model_free(&model);
+    assert_ok(pl_model_parse(&model, DEEPSEEK_TEXT ", \"n_shared_experts\": 2, \"n_group\": 4}",
+                             "x.json", "x"));
+    assert_true(model.rope_theta == 1e4 && model.rms_norm_eps == 1e-6 && !model.norm_topk_prob);
+    assert_true(model.routed_scaling_factor == 1 && model.seq_aux && !model.rope_scaling.yarn);
+    assert_int_equal(model.n_group, 0); /* which greedy does not use */
+    pl_model_free(&model);
 }
 
 static void models_are_opened_by_name_file_and_folder(void **state)
@@ -172,7 +262,8 @@ static void models_are_opened_by_name_file_and_folder(void **state)
     assert_fails(PL_BAD_INPUT, pl_model_open(&by_name, ""), "no built-in model");
     assert_fails(PL_UNSUPPORTED, pl_model_open(&by_name, "deepseek-v3"),
                  "built-in model deepseek-v3: key 'model_type': given \"deepseek_v3\"",
-                 "allowed: llama, qwen3, qwen3_moe");
+                 "allowed: llama, qwen3, qwen3_moe, mixtral, deepseek_v2");
+    assert_null(strstr(pl_error_text(), "did you mean")); /* another version is no slip */
     assert_memory_equal(&by_name, &kept, sizeof kept);
 }
 
@@ -223,6 +314,8 @@ int main(void)
         cmocka_unit_test(both_spellings_are_one_model),
         cmocka_unit_test(other_spellings_are_the_same_model),
         cmocka_unit_test(writing_and_reading_back),
+        cmocka_unit_test(unusual_models_are_written_and_read_back),
+        cmocka_unit_test(silent_files_get_the_defaults_of_their_class),
         cmocka_unit_test(models_are_opened_by_name_file_and_folder),
         cmocka_unit_test(allocation_failures_are_reported),
     };

@@ -240,6 +240,33 @@ static void qwen3_30b_has_these_units(void **state)
     expect_qwen("folded:world=16,ep=8", 99, 16, 2);
 }
 
+/* DeepSeek-V2's first layer has no experts, its others have shared ones in the layer's own part. */
+static void other_families_have_parts_too(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"deepseek-v2-lite", "mixtral-8x7b"};
+    static const int32_t layers[] = {27, 32}, parts[] = {2 * 27 + 2, 2 * 32 + 3};
+    static const char *const notations[] = {"legacy:world=8,ep=4", "folded:world=16,ep=8",
+                                            "single:world=7,grain=expert"};
+    for (int m = 0; m < 2; ++m)
+        for (int n = 0; n < 3; ++n) {
+            pl_model model;
+            assert_ok(pl_model_open(&model, names[m]));
+            cut c = cut_model(model, notations[n], &bf16);
+            assert_int_equal(c.parts.layer_count, layers[m]);
+            assert_int_equal(c.parts.part_count, parts[m]);
+            assert_int_equal(c.parts.experts[0] < 0, m == 0);
+            for (int32_t i = 1; i < layers[m]; ++i) {
+                expect_part(&c, c.parts.layer[i], PL_SUBJECT_LAYER, i);
+                expect_part(&c, c.parts.experts[i], PL_SUBJECT_EXPERTS, i);
+                assert_int_equal(c.parts.part[c.parts.experts[i]].tensor_count, 3);
+            }
+            expect_order(&c);
+            expect_sums(&c, &bf16);
+            free_cut(&c);
+        }
+}
+
 static void a_tied_head_is_the_embedding(void **state)
 {
     (void)state;
@@ -446,6 +473,7 @@ int main(void)
         cmocka_unit_test(forgotten_padding_would_be_seen),
         cmocka_unit_test(late_members_hold_less_or_nothing),
         cmocka_unit_test(qwen3_30b_has_these_units),
+        cmocka_unit_test(other_families_have_parts_too),
         cmocka_unit_test(a_tied_head_is_the_embedding),
         cmocka_unit_test(dense_models_have_no_experts),
         cmocka_unit_test(mixed_layers_have_two_shapes),

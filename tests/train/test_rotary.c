@@ -37,7 +37,11 @@ static void llama3_scaling_stretches_long_wavelengths_alone(void **state)
 {
     (void)state;
     pl_model plain = make_model(500000, 128), scaled = plain;
-    scaled.rope_scaling = (pl_rope_scaling){true, 8, 1, 4, 8192};
+    scaled.rope_scaling = (pl_rope_scaling){.llama3 = true,
+                                            .factor = 8,
+                                            .low_freq_factor = 1,
+                                            .high_freq_factor = 4,
+                                            .original_max_position_embeddings = 8192};
     int kept = 0, stretched = 0, mixed = 0;
     for (int i = 0; i < 64; ++i) {
         double f = pl_rotary_frequency(&plain, i), g = pl_rotary_frequency(&scaled, i);
