@@ -3,6 +3,7 @@
 #include "ckpt/safetensors_layout.h"
 #include "ckpt/safetensors_set.h"
 #include "ckpt/weights_folder.h"
+#include "ckpt/weights_folder_values.h"
 #include "common/dtype_convert.h"
 #include "common/json.h"
 #include "common/memory.h"
@@ -60,10 +61,11 @@ static void compare_rows(const pl_weights *weights, const pl_safetensors *file,
 static void any_rows_are_those_of_the_whole(void **state)
 {
     (void)state;
-    static const char *const folders[] = {"testdata/hf/qwen3-moe-tiny",
-                                          "testdata/hf/qwen3-moe-dense-first",
-                                          "testdata/hf/qwen3-moe-tied"};
-    for (int f = 0; f < 3; ++f) {
+    static const char *const folders[] = {
+        "testdata/hf/qwen3-moe-tiny", "testdata/hf/qwen3-moe-dense-first",
+        "testdata/hf/qwen3-moe-tied", "testdata/hf/deepseek-v2-tiny",
+        "testdata/hf/deepseek-v2-group"};
+    for (size_t f = 0; f < sizeof folders / sizeof *folders; ++f) {
         char path[SCRATCH_PATH];
         pl_model model;
         pl_weights *weights = NULL;
@@ -79,6 +81,177 @@ static void any_rows_are_those_of_the_whole(void **state)
         pl_weights_close(weights);
         pl_model_free(&model);
     }
+}
+
+/* Tensors of FILE that MODEL has otherwise, by name, shape or type, or not at all; and those that
+ * MODEL has alone. */
+static int64_t differences(const pl_model *model, const pl_safetensors *file)
+{
+    int64_t right = 0, expected = 0;
+    pl_text name = {0};
+    for (int64_t t = 0; t < model->tensor_count; ++t) {
+        const pl_tensor *tensor = &model->tensors[t];
+        int64_t count = tensor->experts > 0 ? tensor->experts : 1;
+        for (int64_t expert = 0; expert < count; ++expert, ++expected) {
+            assert_ok(pl_weights_name(&name, tensor, expert));
+            const pl_safetensors_tensor *found = pl_safetensors_find(file, pl_text_string(&name));
+            right += found && found->type == PL_SAFETENSORS_F32 &&
+                     found->dimensions == tensor->dimensions && found->shape[0] == tensor->rows &&
+                     (tensor->dimensions == 1 || found->shape[1] == tensor->cols);
+        }
+    }
+    pl_text_free(&name);
+    return file->tensor_count - right + expected - right;
+}
+
+/* Hugging Face wrote the files: 83 and 137 tensors. */
+static void deepseek_files_hold_the_list_and_no_more(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *folder;
+        int64_t tensors, parameters;
+    } cases[] = {{"testdata/hf/deepseek-v2-tiny", 83, 78720},
+                 {"testdata/hf/deepseek-v2-group", 137, 83016}};
+    for (int i = 0; i < 2; ++i) {
+        char path[SCRATCH_PATH];
+        pl_model model;
+        pl_safetensors file;
+        snprintf(path, sizeof path, "%s/model.safetensors", cases[i].folder);
+        assert_ok(pl_model_open(&model, cases[i].folder));
+        assert_ok(pl_safetensors_open(&file, path));
+        assert_int_equal(file.tensor_count, cases[i].tensors);
+        assert_int_equal(pl_model_count(&model).total, cases[i].parameters);
+        assert_int_equal(model.stored_dtype, PL_FP32);
+        assert_int_equal(differences(&model, &file), 0);
+        for (int64_t t = 0; t < model.tensor_count; ++t) {
+            pl_tensor *tensor = &model.tensors[t];
+            int64_t count = tensor->experts > 0 ? tensor->experts : 1;
+            ++tensor->rows;
+            assert_int_equal(differences(&model, &file), 2 * count);
+            --tensor->rows;
+        }
+        pl_safetensors_close(&file);
+        pl_model_free(&model);
+    }
+}
+
+/* The weights of a small Mixtral by names that this test spells itself: expert E of layer L has
+ * matrices of the one number 1000 L + 10 E + its own (1, 2 or 3). */
+enum { LAYERS = 2, EXPERTS = 4, HIDDEN = 8, WIDTH = 6, NAME = 96 };
+
+static const char mixtral_text[] =
+    "{\"model_type\": \"mixtral\", \"vocab_size\": 5, \"hidden_size\": 8, "
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, "
+    "\"intermediate_size\": 6, \"max_position_embeddings\": 16, \"num_local_experts\": 4, "
+    "\"num_experts_per_tok\": 2}";
+
+/* Shapes of w1, w2 and w3. */
+static const int64_t expert_shapes[3][2] = {{WIDTH, HIDDEN}, {HIDDEN, WIDTH}, {WIDTH, HIDDEN}};
+
+typedef struct written {
+    char name[NAME];
+    int64_t shape[2], dimensions;
+    float value;
+} written;
+
+static void add_written(written *list, int *count, const char *name, int64_t rows, int64_t cols,
+                        float value)
+{
+    written *w = &list[(*count)++];
+    snprintf(w->name, sizeof w->name, "%s", name);
+    w->shape[0] = rows;
+    w->shape[1] = cols;
+    w->dimensions = cols == 0 ? 1 : 2;
+    w->value = value;
+}
+
+static void add_mixtral_layer(written *list, int *count, int layer)
+{
+    static const struct {
+        const char *name;
+        int64_t rows, cols;
+    } others[] = {{"input_layernorm", HIDDEN, 0},
+                  {"post_attention_layernorm", HIDDEN, 0},
+                  {"self_attn.q_proj", HIDDEN, HIDDEN},
+                  {"self_attn.k_proj", HIDDEN / 2, HIDDEN},
+                  {"self_attn.v_proj", HIDDEN / 2, HIDDEN},
+                  {"self_attn.o_proj", HIDDEN, HIDDEN},
+                  {"block_sparse_moe.gate", EXPERTS, HIDDEN}};
+    char name[NAME];
+    for (size_t i = 0; i < sizeof others / sizeof *others; ++i) {
+        snprintf(name, sizeof name, "model.layers.%d.%s.weight", layer, others[i].name);
+        add_written(list, count, name, others[i].rows, others[i].cols, 0);
+    }
+    for (int expert = 0; expert < EXPERTS; ++expert)
+        for (int matrix = 0; matrix < 3; ++matrix) {
+            snprintf(name, sizeof name, "model.layers.%d.block_sparse_moe.experts.%d.w%d.weight",
+                     layer, expert, matrix + 1);
+            add_written(list, count, name, expert_shapes[matrix][0], expert_shapes[matrix][1],
+                        (float)(1000 * layer + 10 * expert + matrix + 1));
+        }
+}
+
+static void write_mixtral(const scratch *s)
+{
+    enum { MOST = 3 + LAYERS * (7 + EXPERTS * 3) };
+    written list[MOST];
+    pl_safetensors_item items[MOST];
+    pl_text header = {0};
+    int count = 0;
+    int64_t total = 0;
+    add_written(list, &count, "model.embed_tokens.weight", 5, HIDDEN, 0);
+    add_written(list, &count, "model.norm.weight", HIDDEN, 0, 0);
+    add_written(list, &count, "lm_head.weight", 5, HIDDEN, 0);
+    for (int layer = 0; layer < LAYERS; ++layer) add_mixtral_layer(list, &count, layer);
+    assert_int_equal(count, MOST);
+    for (int i = 0; i < count; ++i)
+        items[i] = (pl_safetensors_item){.name = list[i].name,
+                                         .type = PL_SAFETENSORS_F32,
+                                         .dimensions = list[i].dimensions,
+                                         .shape = list[i].shape};
+    assert_ok(pl_safetensors_layout(items, count, NULL, 0, &header, &total));
+    char *whole = room(total);
+    memcpy(whole, header.bytes, header.length);
+    for (int i = 0; i < count; ++i)
+        for (int64_t at = 0; at < items[i].bytes; at += 4)
+            memcpy(whole + items[i].offset + at, &list[i].value, 4);
+    write_bytes(s, "model.safetensors", whole, (size_t)total);
+    write_words(s, "config.json", mixtral_text);
+    free(whole);
+    pl_text_free(&header);
+}
+
+/* Stacks come in the order gate, up, down: w1, w3, w2. */
+static void mixtral_experts_are_found_by_their_names(void **state)
+{
+    (void)state;
+    static const int matrices[] = {1, 3, 2};
+    pl_model model;
+    pl_weights *weights = NULL;
+    int stacks = 0;
+    float values[EXPERTS * WIDTH * HIDDEN];
+    scratch s = make_scratch();
+    write_mixtral(&s);
+    assert_ok(pl_model_open(&model, s.folder));
+    assert_ok(pl_weights_open(&weights, s.folder, &model));
+    assert_string_equal(pl_weights_notes(weights), "");
+    for (int64_t t = 0; t < model.tensor_count; ++t) {
+        const pl_tensor *tensor = &model.tensors[t];
+        int64_t rows = pl_tensor_total_rows(tensor);
+        if (tensor->experts == 0) continue;
+        assert_ok(pl_weights_read(weights, tensor, 0, rows, PL_FP32, values));
+        for (int64_t i = 0; i < rows * tensor->cols; ++i) {
+            int64_t expert = i / (tensor->rows * tensor->cols);
+            assert_true(values[i] ==
+                        (float)(1000 * tensor->layer + 10 * expert + matrices[stacks % 3]));
+        }
+        ++stacks;
+    }
+    assert_int_equal(stacks, LAYERS * 3);
+    pl_weights_close(weights);
+    pl_model_free(&model);
+    remove_scratch(&s);
 }
 
 static void types_are_converted_to_the_nearest(void **state)
@@ -294,6 +467,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_rows_are_those_of_the_whole),
+        cmocka_unit_test(deepseek_files_hold_the_list_and_no_more),
+        cmocka_unit_test(mixtral_experts_are_found_by_their_names),
         cmocka_unit_test(types_are_converted_to_the_nearest),
         cmocka_unit_test(wrong_rows_and_types_are_refused),
         cmocka_unit_test(weights_of_another_model_are_refused_at_once),

@@ -109,6 +109,9 @@ static void every_layout_writes_the_librarys_bytes(void **state)
         {"folded:world=16,ep=8", "testdata/hf/qwen3-moe-tiny"},
         {"single:world=8,ep=2", "testdata/hf/qwen3-moe-dense-first"},
         {"legacy:world=6,ep=3,grain=expert", "testdata/hf/qwen3-moe-tied"},
+        {"legacy:world=8,ep=4", "testdata/hf/deepseek-v2-tiny"},
+        {"folded:world=16,ep=8", "testdata/hf/deepseek-v2-group"},
+        {"single:world=10,ep=2,grain=expert", "testdata/hf/deepseek-v2-group"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
         char golden[SCRATCH_PATH];
