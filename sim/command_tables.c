@@ -1,6 +1,7 @@
 /* pleat-sim tables: what the pages under docs/ quote, printed by the program that it is about. */
 #include <string.h>
 
+#include "common/model.h"
 #include "common/run_file.h"
 #include "sim/operations.h"
 #include "sim/options.h"
@@ -62,21 +63,40 @@ static pl_status add_roles(pl_text *text)
     return pl_text_status(text);
 }
 
+static pl_status add_models(pl_text *text)
+{
+    static const char *const meanings[PL_FAMILY_COUNT] = {
+        [PL_FAMILY_LLAMA] = "dense; grouped heads, biases of attention and MLP where the file says "
+                            "so, Llama 3.1's rotary scaling",
+        [PL_FAMILY_QWEN3] = "dense; norms of queries and keys",
+        [PL_FAMILY_QWEN3_MOE] = "the same with routed experts in all layers or some",
+        [PL_FAMILY_MIXTRAL] = "Llama's attention, routed experts in every layer",
+        [PL_FAMILY_DEEPSEEK_V2] =
+            "latent attention, dense first layers, then routed experts, alone or by groups, beside "
+            "shared ones; yarn",
+    };
+    pl_text_add_string(text, "| `model_type` | what it is | layout, weights | plans, training |\n"
+                             "|---|---|---|---|\n");
+    for (int i = 0; i < PL_FAMILY_COUNT; ++i) {
+        pl_family family = (pl_family)i;
+        pl_text_add(text, "| `%s` | %s | yes | %s |\n", pl_family_name(family), meanings[i],
+                    pl_family_is_planned(family) ? "yes" : "no: refused");
+    }
+    return pl_text_status(text);
+}
+
 static const struct {
     const char *name;
     pl_status (*add)(pl_text *text);
-} tables[] = {{"keys", add_keys},
-              {"operations", add_operations},
-              {"buffers", add_buffers},
-              {"proofs", add_proofs},
-              {"groups", add_roles}};
+} tables[] = {{"keys", add_keys},     {"operations", add_operations}, {"buffers", add_buffers},
+              {"proofs", add_proofs}, {"groups", add_roles},          {"models", add_models}};
 
 enum { TABLES = sizeof tables / sizeof *tables };
 
 static const char tables_help[] =
     "Usage: pleat-sim tables NAME\n\n"
     "Prints a table as Markdown: keys (of run files and --set), operations and buffers (of\n"
-    "plans), proofs, groups. The pages under docs/ quote them.\n\n"
+    "plans), proofs, groups, models (by model_type). The pages under docs/ quote them.\n\n"
     "  -h, --help          this text\n\n"
     "Example:\n"
     "  pleat-sim tables keys\n";
@@ -90,8 +110,8 @@ pl_status pl_command_tables(pl_output *output, int count, char **arguments)
         return pl_text_status(&output->text);
     }
     if (count != 2)
-        return PL_FAIL(PL_BAD_INPUT, "tables takes one name: keys, operations, buffers, proofs or "
-                                     "groups; see 'pleat-sim tables --help'");
+        return PL_FAIL(PL_BAD_INPUT, "tables takes one name: keys, operations, buffers, proofs, "
+                                     "groups or models; see 'pleat-sim tables --help'");
     for (int i = 0; i < TABLES; ++i)
         if (strcmp(arguments[1], names[i]) == 0) return tables[i].add(&output->text);
     pl_text text = {0};
