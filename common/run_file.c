@@ -26,6 +26,13 @@ const char *const *pl_schedule_names(int *count)
     return names;
 }
 
+const char *const *pl_checkpoint_write_names(int *count)
+{
+    static const char *const names[] = {"wait", "behind"};
+    *count = PL_CHECKPOINT_WRITE_COUNT;
+    return names;
+}
+
 static pl_status fail_with(pl_text *text)
 {
     pl_status status = pl_text_status(text);

@@ -46,12 +46,19 @@ typedef enum pl_schedule {
     PL_SCHEDULE_COUNT
 } pl_schedule;
 
+/* Whether steps wait while a checkpoint is written. */
+typedef enum pl_checkpoint_write {
+    PL_CHECKPOINT_WAIT,
+    PL_CHECKPOINT_BEHIND, /* values are copied, and written beside the next steps */
+    PL_CHECKPOINT_WRITE_COUNT
+} pl_checkpoint_write;
+
 typedef struct pl_word_list {
     char **words; /* owned */
     size_t count, capacity;
 } pl_word_list;
 
-enum { PL_RUN_KEYS = 48 }; /* room for the keys of the schema */
+enum { PL_RUN_KEYS = 56 }; /* room for the keys of the schema */
 
 typedef struct pl_run {
     char *model, *layout; /* owned; NULL when not given */
@@ -88,6 +95,12 @@ typedef struct pl_run {
         int64_t every;   /* steps; 0: only at the end */
         int64_t windows; /* read each time */
     } evaluate;
+    struct {
+        int64_t every;      /* steps; 0: not given, no checkpoints */
+        int64_t keep;       /* latest; 0: all */
+        int64_t keep_every; /* steps; 0: none for good */
+        pl_checkpoint_write write;
+    } checkpoint;
     char *init_from;                /* a folder with weights; owned; NULL when not given */
     char *output;                   /* a folder; owned; NULL when not given */
     pl_word_list keep_fp32, frozen; /* patterns of tensor names */
@@ -159,6 +172,7 @@ bool pl_run_is_given(const pl_run *run, const char *key);
 const char *const *pl_backend_names(int *count);
 const char *const *pl_tokenizer_names(int *count);
 const char *const *pl_schedule_names(int *count);
+const char *const *pl_checkpoint_write_names(int *count);
 
 #ifdef __cplusplus
 }

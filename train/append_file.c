@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -34,18 +35,40 @@ static pl_status write_bytes(int descriptor, const char *file, const char *bytes
     return PL_OK;
 }
 
-pl_status pl_append_file_open(pl_append_file *out, const char *file)
+static pl_status open_end(int *descriptor, int64_t *length, const char *file)
+{
+    *descriptor = open(file, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    if (*descriptor < 0) return fail_on(file, "cannot be opened");
+    *length = lseek(*descriptor, 0, SEEK_END);
+    if (*length >= 0) return PL_OK;
+    pl_status status = fail_on(file, "its end cannot be found");
+    close(*descriptor);
+    return status;
+}
+
+static pl_status open_file(pl_append_file *out, const char *file, bool is_new)
 {
     char *name = NULL;
     int descriptor = -1;
+    int64_t length = 0;
     PL_TRY(pl_duplicate(&name, file, "a file name"));
-    pl_status status = open_new(&descriptor, file);
+    pl_status status = is_new ? open_new(&descriptor, file) : open_end(&descriptor, &length, file);
     if (status != PL_OK) {
         pl_free(name);
         return status;
     }
-    *out = (pl_append_file){.descriptor = descriptor, .name = name};
+    *out = (pl_append_file){.descriptor = descriptor, .name = name, .length = length};
     return PL_OK;
+}
+
+pl_status pl_append_file_open(pl_append_file *out, const char *file)
+{
+    return open_file(out, file, true);
+}
+
+pl_status pl_append_file_continue(pl_append_file *out, const char *file)
+{
+    return open_file(out, file, false);
 }
 
 pl_status pl_append_file_add(pl_append_file *file, const void *bytes, size_t length)

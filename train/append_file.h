@@ -24,6 +24,9 @@ typedef struct pl_append_file {
 /* Make FILE anew, empty. Errors: PL_IO_FAILED with file and reason; PL_NO_MEMORY. */
 pl_status pl_append_file_open(pl_append_file *out, const char *file);
 
+/* Go on with FILE, which is there and ends with a whole record. Errors as above. */
+pl_status pl_append_file_continue(pl_append_file *out, const char *file);
+
 /* Add a record. Errors: PL_IO_FAILED; the file then ends with the record before. */
 pl_status pl_append_file_add(pl_append_file *file, const void *bytes, size_t length);
 

@@ -43,7 +43,7 @@ pl_status pl_backends_settle(pl_run *run, pl_text *remark)
         pl_backends_close(cuda);
         return pl_run_set_key(run, "backend", "cuda", "backend auto");
     }
-    pl_text_add(remark, "backend auto: cpu, since cuda cannot be used: %s", pl_error_text());
+    pl_text_add(remark, "backend auto: cpu, since cuda cannot be used: %s\n", pl_error_text());
     PL_TRY(pl_text_status(remark));
     return pl_run_set_key(run, "backend", "cpu", "backend auto");
 }

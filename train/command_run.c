@@ -12,12 +12,16 @@
 #include "train/memory_need.h"
 #include "train/training.h"
 
-enum { SET, OUTPUT, OVERWRITE, PLAN, ORDER, QUIET, JSON, OPTIONS };
+enum { SET, OUTPUT, OVERWRITE, RESUME, FROM, PLAN, ORDER, QUIET, JSON, OPTIONS };
 
 static const pl_option options[OPTIONS] = {
     [SET] = {"--set", "KEY=VALUE", "a key of the run file, as below; may be given again", true},
     [OUTPUT] = {"--output", "FOLDER", "where the run goes; runs/NAME of NAME.yaml without", false},
     [OVERWRITE] = {"--overwrite", NULL, "replace the run in that folder", false},
+    [RESUME] = {"--resume", NULL, "go on with the run in that folder from its newest checkpoint",
+                false},
+    [FROM] = {"--resume-from", "CHECKPOINT",
+              "go on from that checkpoint, of any layout, in a folder of its own", false},
     [PLAN] = {"--plan", "FILE", "carry out the plan in FILE instead of making one", false},
     [ORDER] = {"--order", "random:SEED", "run entries in a random order that the plan allows",
                false},
@@ -35,10 +39,16 @@ static const pl_command_usage run_usage = {
         "The output folder gets run.yaml (all settings), run.jsonl (a line a step), an event file\n"
         "for TensorBoard, and at the end weights/ (config.json and model.safetensors, as Hugging\n"
         "Face has them). SIGINT or SIGTERM end the run after the step, with its weights; a second\n"
-        "one ends it at once. With --overwrite, earlier weights stay until new ones are complete.",
+        "one ends it at once. With --overwrite, earlier weights stay until new ones are "
+        "complete.\n\n"
+        "With checkpoint.every, checkpoints/ gets a checkpoint every so many steps, at the end "
+        "and\n"
+        "on a signal; --resume goes on from the newest, --resume-from from any other, also under\n"
+        "another layout or with another number of processes.",
     .examples =
         "pleat-train run examples/licenses.yaml\n"
         "pleat-train run examples/licenses.yaml --set layout=folded:world=4,ep=2 --set steps=20\n"
+        "pleat-train run examples/licenses.yaml --output runs/long --set checkpoint.every=50\n"
         "mpirun -np 8 pleat-train run examples/licenses.yaml --output runs/mpi",
     .options = options,
     .option_count = OPTIONS,
@@ -73,6 +83,8 @@ static pl_status take(void *context, int option, const char *value)
     case SET: o->settings[o->request.setting_count++] = value; return PL_OK;
     case OUTPUT: o->request.output = value; return PL_OK;
     case OVERWRITE: o->request.overwrite = true; return PL_OK;
+    case RESUME: o->request.resume = true; return PL_OK;
+    case FROM: o->request.from = value; return PL_OK;
     case PLAN: o->request.plan = value; return PL_OK;
     case ORDER: return take_order(o, value);
     case QUIET: o->quiet = true; return PL_OK;
@@ -82,6 +94,15 @@ static pl_status take(void *context, int option, const char *value)
     if (o->request.file)
         return pl_command_refuse(&run_usage, "one run file is meant, so this is too much: ", value);
     o->request.file = value;
+    return PL_OK;
+}
+
+static pl_status check_options(const run_options *o)
+{
+    const pl_setup_request *r = &o->request;
+    if (r->resume && (r->overwrite || r->from))
+        return pl_command_refuse(&run_usage, "--resume goes on with a run as it is, so not with ",
+                                 r->from ? "--resume-from" : "--overwrite");
     return PL_OK;
 }
 
@@ -130,7 +151,9 @@ static void announce(job *j)
                    : j->ranks.count > 1     ? "ranks, threads of one process"
                                             : "ranks, a process each");
     pl_console_say(console, "%s", j->backend->functions->describe(j->backend));
-    if (setup->remark.length) pl_console_say(console, "%s", pl_text_string(&setup->remark));
+    if (setup->resumed)
+        pl_console_say(console, "goes on from %s", pl_store_reader_folder(setup->resumed));
+    pl_console_show(console, pl_text_string(&setup->remark));
     pl_console_say(console,
                    "sequence %" PRId64 ", global batch %" PRId64 " (micro-batch %" PRId64
                    ", M %" PRId64 ", rounds %" PRId64 "), %" PRId64 " steps",
@@ -245,7 +268,8 @@ pl_status pl_command_run(const pl_program_facts *program, int count, char **argu
         status = pl_command_refuse(
             &run_usage, "no run file; for example 'pleat-train run examples/licenses.yaml'", NULL);
     else if (status == PL_OK)
-        status = run(&o, program);
+        status = check_options(&o);
+    if (status == PL_OK && !help) status = run(&o, program);
     pl_free(o.settings);
     return status;
 }

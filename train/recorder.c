@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "common/memory.h"
+#include "train/old_log.h"
 #include "train/run_folder.h"
 
 /* Seconds before a bar is worth drawing, between two bars, and between two lines. */
@@ -61,7 +62,30 @@ static pl_text *new_line(pl_recorder *recorder)
 
 /* --- opening and closing --- */
 
-static pl_status open_files(pl_recorder *recorder, const char *folder)
+static pl_status add_point(pl_curve *curve, int64_t step, double loss)
+{
+    PL_TRY(pl_grow(&curve->points, &curve->capacity, curve->count + 1, sizeof *curve->points,
+                   "the losses of a run"));
+    curve->points[curve->count++] = (pl_plot_point){(double)step, loss};
+    return PL_OK;
+}
+
+static pl_status continue_log(pl_recorder *recorder, const char *file)
+{
+    pl_old_log old;
+    PL_TRY(pl_old_log_read(&old, file, recorder->resumed));
+    pl_status status = PL_OK;
+    for (size_t i = 0; status == PL_OK && i < old.count; ++i)
+        status = add_point(old.losses[i].held_out ? &recorder->validation : &recorder->train,
+                           old.losses[i].step, old.losses[i].loss);
+    if (status == PL_OK)
+        status = pl_write_whole_file(file, pl_text_string(&old.kept), old.kept.length);
+    if (status == PL_OK) status = pl_append_file_continue(&recorder->log, file);
+    pl_old_log_free(&old);
+    return status;
+}
+
+static pl_status open_files(pl_recorder *recorder, const char *folder, bool goes_on)
 {
     pl_text log = {0}, events = {0};
     double now = pl_wall_time();
@@ -71,7 +95,9 @@ static pl_status open_files(pl_recorder *recorder, const char *folder)
     pl_run_folder_path(&events, folder, name);
     pl_status status = pl_text_status(&log);
     if (status == PL_OK) status = pl_text_status(&events);
-    if (status == PL_OK) status = pl_append_file_open(&recorder->log, pl_text_string(&log));
+    if (status == PL_OK)
+        status = goes_on ? continue_log(recorder, pl_text_string(&log))
+                         : pl_append_file_open(&recorder->log, pl_text_string(&log));
     if (status == PL_OK)
         status = pl_event_file_open(&recorder->events, pl_text_string(&events), now);
     pl_text_free(&log);
@@ -101,7 +127,8 @@ pl_status pl_recorder_open(pl_recorder *out, pl_console *console, const char *fo
 {
     pl_recorder recorder = {.console = console, .steps = steps, .began = pl_now()};
     recorder.said = recorder.began;
-    pl_status status = open_files(&recorder, folder);
+    recorder.resumed = facts->from ? facts->resumed : 0;
+    pl_status status = open_files(&recorder, folder, facts->from != NULL);
     if (status == PL_OK)
         status = keep_line(&recorder, pl_run_log_begin(new_line(&recorder), facts));
     if (status == PL_OK) {
@@ -115,14 +142,6 @@ pl_status pl_recorder_open(pl_recorder *out, pl_console *console, const char *fo
 }
 
 /* --- steps --- */
-
-static pl_status add_point(pl_curve *curve, int64_t step, double loss)
-{
-    PL_TRY(pl_grow(&curve->points, &curve->capacity, curve->count + 1, sizeof *curve->points,
-                   "the losses of a run"));
-    curve->points[curve->count++] = (pl_plot_point){(double)step, loss};
-    return PL_OK;
-}
 
 static void add_duration(pl_text *text, double seconds)
 {
@@ -144,7 +163,8 @@ static void describe_step(pl_recorder *recorder, const pl_step_record *record)
     pl_text_add(words, "step %" PRId64 "/%" PRId64, record->step, recorder->steps);
     if (left > 0) {
         pl_text_add_string(words, "  ");
-        add_duration(words, (pl_now() - recorder->began) / (double)record->step * (double)left);
+        add_duration(words, (pl_now() - recorder->began) /
+                                (double)(record->step - recorder->resumed) * (double)left);
         pl_text_add_string(words, " left");
     }
     pl_text_add(words, "  loss %.4f", record->loss);
@@ -157,7 +177,7 @@ static void show_step(pl_recorder *recorder, const pl_step_record *record)
 {
     double now = pl_now();
     bool last = record->step == recorder->steps;
-    bool line = last || record->step == 1 ||
+    bool line = last || record->step == recorder->resumed + 1 ||
                 (!recorder->console->terminal && now - recorder->said >= line_every);
     bool bar = recorder->console->terminal && !last && now - recorder->began >= bar_after &&
                now - recorder->drawn >= bar_every;

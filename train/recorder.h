@@ -26,6 +26,7 @@ typedef struct pl_recorder {
     pl_text line, words; /* scratch */
     pl_curve train, validation;
     int64_t steps;             /* of the whole run */
+    int64_t resumed;           /* steps that were done before */
     double began, said, drawn; /* by pl_now: the start, the last line, the last bar */
     double step_seconds;       /* of all steps so far */
     double tokens;             /* read in them */
@@ -43,7 +44,8 @@ double pl_now(void);
 double pl_wall_time(void);
 
 /* Make log and event file in FOLDER, which is there, and write the log's first line from FACTS;
- * STEPS are to come. Errors: PL_IO_FAILED, PL_NO_MEMORY. */
+ * STEPS is the last step to come. Where the run goes on (facts->from), what there is of the log
+ * stays up to that step. Errors: PL_IO_FAILED, PL_NO_MEMORY. */
 pl_status pl_recorder_open(pl_recorder *out, pl_console *console, const char *folder,
                            const pl_run_facts *facts, int64_t steps);
 

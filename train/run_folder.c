@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "ckpt/store_folder.h"
 #include "common/memory.h"
 #include "train/append_file.h"
 
@@ -59,8 +60,8 @@ static pl_status fail_on(const char *name, const char *what)
 static pl_status refuse_full(const char *folder, const char *entry)
 {
     return PL_FAIL(PL_BAD_INPUT,
-                   "output folder %s: it is not empty (it has '%.60s'); --overwrite replaces the "
-                   "run in it, --output names another folder",
+                   "output folder %s: it is not empty (it has '%.60s'); --resume goes on with the "
+                   "run in it, --overwrite replaces it, --output names another folder",
                    folder, entry);
 }
 
@@ -110,7 +111,8 @@ static pl_status check_member(const char *folder, const char *name)
 {
     struct stat facts;
     pl_text path = {0};
-    bool is_folder = strcmp(name, PL_RUN_FOLDER_WEIGHTS) == 0;
+    bool is_folder =
+        strcmp(name, PL_RUN_FOLDER_WEIGHTS) == 0 || strcmp(name, PL_RUN_FOLDER_CHECKPOINTS) == 0;
     pl_run_folder_path(&path, folder, name);
     pl_status status = pl_text_status(&path);
     if (status == PL_OK && lstat(pl_text_string(&path), &facts) == 0 &&
@@ -127,6 +129,7 @@ static pl_status check_members(const char *folder)
 {
     static const char *const names[] = {PL_RUN_FOLDER_FILE,
                                         PL_RUN_FOLDER_LOG,
+                                        PL_RUN_FOLDER_CHECKPOINTS,
                                         PL_RUN_FOLDER_WEIGHTS,
                                         PL_RUN_FOLDER_WEIGHTS "/config.json",
                                         PL_RUN_FOLDER_WEIGHTS "/config.json.tmp",
@@ -137,7 +140,7 @@ static pl_status check_members(const char *folder)
     return PL_OK;
 }
 
-pl_status pl_run_folder_check(const char *folder, bool overwrite)
+pl_status pl_run_folder_check(const char *folder, pl_run_folder_use use)
 {
     struct stat facts;
     if (lstat(folder, &facts) != 0) {
@@ -148,7 +151,7 @@ pl_status pl_run_folder_check(const char *folder, bool overwrite)
         return PL_FAIL(PL_BAD_INPUT, "output folder %s: %s", folder, strerror(errno));
     if (!S_ISDIR(facts.st_mode))
         return PL_FAIL(PL_BAD_INPUT, "output folder %s: it is there and is no folder", folder);
-    return overwrite ? check_members(folder) : check_empty(folder);
+    return use == PL_RUN_FOLDER_NEW ? check_empty(folder) : check_members(folder);
 }
 
 /* --- preparing --- */
@@ -204,9 +207,32 @@ static pl_status write_run_file(const char *folder, const pl_run *run)
     return status;
 }
 
-pl_status pl_run_folder_prepare(const char *folder, const pl_run *run)
+/* Those of the run that is replaced, and what it left half done. */
+static pl_status remove_checkpoints(const char *folder)
+{
+    pl_text root = {0};
+    struct stat facts;
+    int lock = -1;
+    int64_t *steps = NULL, count = 0;
+    pl_run_folder_path(&root, folder, PL_RUN_FOLDER_CHECKPOINTS);
+    const char *path = pl_text_string(&root);
+    pl_status status = pl_text_status(&root);
+    bool there = status == PL_OK && lstat(path, &facts) == 0;
+    if (there) status = pl_checkpoint_lock(&lock, path);
+    if (there && status == PL_OK) status = pl_checkpoint_clean(path, NULL);
+    if (there && status == PL_OK) status = pl_checkpoint_steps(&steps, &count, path);
+    for (int64_t i = 0; status == PL_OK && i < count; ++i)
+        status = pl_checkpoint_remove(path, steps[i]);
+    pl_free(steps);
+    pl_checkpoint_unlock(lock);
+    pl_text_free(&root);
+    return status;
+}
+
+pl_status pl_run_folder_prepare(const char *folder, const pl_run *run, pl_run_folder_use use)
 {
     PL_TRY(make_with_parents(folder));
-    PL_TRY(remove_event_files(folder));
+    if (use == PL_RUN_FOLDER_REPLACE) PL_TRY(remove_event_files(folder));
+    if (use == PL_RUN_FOLDER_REPLACE) PL_TRY(remove_checkpoints(folder));
     return write_run_file(folder, run);
 }

@@ -21,6 +21,8 @@ static const pl_log_field fields[] = {
     {"run", "ranks", "threads or processes"},
     {"run", "order", "plan, or random with --order"},
     {"run", "backend", "what computes, in words"},
+    {"run", "resumed", "the step that it goes on after; null for a fresh run"},
+    {"run", "from", "the checkpoint that it goes on from; null for a fresh run"},
     {"run", "entropy", "of the training labels by their frequency alone, in nats"},
     {"run", "shape", "sequence, micro_batch, intra_layer, rounds: how a step is cut"},
     {"run", "settings", "every key of the run file with its value"},
@@ -191,35 +193,92 @@ static void put_shape(line *l, const pl_shape *shape)
     put(l, l->object, "shape", object);
 }
 
-static void put_time(line *l, int64_t seconds)
+static void put_time(line *l, const char *key, int64_t seconds)
 {
     char shown[40] = "";
     struct tm parts;
     time_t started = (time_t)seconds;
     if (gmtime_r(&started, &parts)) strftime(shown, sizeof shown, "%Y-%m-%dT%H:%M:%SZ", &parts);
-    put_words(l, "started", shown);
+    put_words(l, key, shown);
+}
+
+static void put_program(line *l, const pl_run_facts *facts)
+{
+    put_words(l, "program", facts->program->name);
+    put_words(l, "version", facts->program->version);
+    put_words(l, "commit", facts->program->commit);
+    put(l, l->object, "command", command_of(l, facts->program));
+    put_time(l, "started", facts->started);
+}
+
+static void put_ranks(line *l, const pl_run_facts *facts)
+{
+    char notation[PL_LAYOUT_TEXT];
+    put_words(l, "layout", pl_layout_format(facts->layout, notation));
+    put_integer(l, "world", facts->layout->world);
+    put_words(l, "ranks", facts->ranks);
+    put_words(l, "order", facts->order);
+    put_words(l, "backend", facts->backend);
+}
+
+static void put_origin(line *l, const pl_run_facts *facts)
+{
+    put(l, l->object, "resumed", facts->from ? json_integer(facts->resumed) : json_null());
+    if (facts->from)
+        put_words(l, "from", facts->from);
+    else
+        put(l, l->object, "from", json_null());
 }
 
 pl_status pl_run_log_begin(pl_text *text, const pl_run_facts *facts)
 {
-    char notation[PL_LAYOUT_TEXT];
     line l = new_line("run");
-    put_words(&l, "program", facts->program->name);
-    put_words(&l, "version", facts->program->version);
-    put_words(&l, "commit", facts->program->commit);
-    put(&l, l.object, "command", command_of(&l, facts->program));
-    put_time(&l, facts->started);
-    put_words(&l, "layout", pl_layout_format(facts->layout, notation));
-    put_integer(&l, "world", facts->layout->world);
-    put_words(&l, "ranks", facts->ranks);
-    put_words(&l, "order", facts->order);
-    put_words(&l, "backend", facts->backend);
+    put_program(&l, facts);
+    put_ranks(&l, facts);
+    put_origin(&l, facts);
     put_number(&l, "entropy", facts->entropy);
     put_shape(&l, facts->shape);
     pl_status status = put_settings(&l, facts->run);
     if (status == PL_OK) status = put_model(&l, facts->model);
     pl_status written = finish(&l, text);
     return status != PL_OK ? status : written;
+}
+
+/* --- for manifests --- */
+
+/* Hand the object over instead of writing it. */
+static pl_status give(struct json_t **out, line *l, pl_status status)
+{
+    if (pl_library_failed()) l->failed = true;
+    pl_library_forget_failure();
+    if (status == PL_OK && (l->failed || !l->object))
+        status = PL_FAIL(PL_NO_MEMORY, "out of memory for the facts of a checkpoint");
+    if (status == PL_OK)
+        *out = l->object;
+    else
+        json_decref(l->object);
+    return status;
+}
+
+pl_status pl_run_log_settings(struct json_t **out, const pl_run *run)
+{
+    line l = {.object = json_object()};
+    struct json_t *settings = NULL;
+    pl_status status = put_settings(&l, run);
+    if (status == PL_OK) settings = json_incref(json_object_get(l.object, "settings"));
+    json_decref(l.object);
+    l.object = settings;
+    return give(out, &l, status);
+}
+
+pl_status pl_run_log_provenance(struct json_t **out, const pl_run_facts *facts)
+{
+    line l = {.object = json_object()};
+    put_program(&l, facts);
+    put_ranks(&l, facts);
+    put_origin(&l, facts);
+    put_time(&l, "written", (int64_t)time(NULL));
+    return give(out, &l, PL_OK);
 }
 
 /* --- the others --- */

@@ -42,6 +42,8 @@ typedef struct pl_run_facts {
     const char *order;   /* "plan", "random" */
     double entropy;      /* nats */
     int64_t started;     /* seconds since 1970 */
+    int64_t resumed;     /* steps that were done before; -1: none, a fresh run */
+    const char *from;    /* the checkpoint that it goes on from; NULL: a fresh run */
 } pl_run_facts;
 
 typedef struct pl_step_record {
@@ -70,6 +72,12 @@ typedef struct pl_log_field {
 /* The fields of lines, but for "kind", in the order in which they stand; those of a kind lie
  * together. Static. */
 const pl_log_field *pl_run_log_fields(int *count);
+
+/* For manifests of checkpoints, as JSON objects freed with pl_json_free: every key of the run file;
+ * and which program made it, how and when. */
+struct json_t;
+pl_status pl_run_log_settings(struct json_t **out, const pl_run *run);
+pl_status pl_run_log_provenance(struct json_t **out, const pl_run_facts *facts);
 
 pl_status pl_run_log_begin(pl_text *text, const pl_run_facts *facts);
 pl_status pl_run_log_step(pl_text *text, const pl_step_record *record);

@@ -151,18 +151,24 @@ static pl_status load(filling *f, int32_t *batch)
     return status;
 }
 
-pl_status pl_samples_load(const pl_samples *samples, int64_t step, const pl_shape *shape,
-                          int64_t data_index, int64_t data_ranks, int32_t *batch)
+pl_status pl_samples_load_from(const pl_samples *samples, int64_t first, const pl_shape *shape,
+                               int64_t data_index, int64_t data_ranks, int32_t *batch)
 {
-    int64_t first = 0;
-    PL_TRY(step_samples(&first, shape, data_ranks));
-    PL_TRY(pl_multiply(&first, step, first, "samples of the run"));
     filling f = {.samples = samples,
                  .shape = shape,
                  .first = first,
                  .data_index = data_index,
                  .data_ranks = data_ranks};
     return load(&f, batch);
+}
+
+pl_status pl_samples_load(const pl_samples *samples, int64_t step, const pl_shape *shape,
+                          int64_t data_index, int64_t data_ranks, int32_t *batch)
+{
+    int64_t first = 0;
+    PL_TRY(step_samples(&first, shape, data_ranks));
+    PL_TRY(pl_multiply(&first, step, first, "samples of the run"));
+    return pl_samples_load_from(samples, first, shape, data_index, data_ranks, batch);
 }
 
 pl_status pl_samples_load_in_order(const pl_samples *samples, int64_t first, int64_t most,

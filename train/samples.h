@@ -38,6 +38,10 @@ const pl_tokens *pl_samples_tokens(const pl_samples *samples);
 pl_status pl_samples_load(const pl_samples *samples, int64_t step, const pl_shape *shape,
                           int64_t data_index, int64_t data_ranks, int32_t *batch);
 
+/* The same from sample number FIRST of the run on, in place of those before STEP. */
+pl_status pl_samples_load_from(const pl_samples *samples, int64_t first, const pl_shape *shape,
+                               int64_t data_index, int64_t data_ranks, int32_t *batch);
+
 /* The same for held-out data: sample number FIRST + ... in the order of the stream, FIRST in place
  * of step * A*M*D*B. From number MOST on, and where the samples are at an end, tokens are 0 and
  * labels -1: not valid. */

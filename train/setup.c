@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "ckpt/store_folder.h"
 #include "common/memory.h"
 #include "train/backends.h"
 #include "train/given_plan.h"
@@ -104,11 +105,61 @@ static pl_status open_data(pl_setup *setup)
     return look_through(setup);
 }
 
+/* --- where it starts from --- */
+
+/* INIT_FROM is a checkpoint where one is found there, else a folder with safetensors. */
+static pl_status open_start(pl_setup *setup, const char *path)
+{
+    pl_text found = {0};
+    pl_status status = pl_checkpoint_find(&found, path);
+    if (status == PL_OK) {
+        status = pl_store_reader_open(&setup->start, pl_text_string(&found));
+        if (status == PL_OK) status = pl_resume_check_model(setup->start, &setup->model);
+    } else if (status == PL_BAD_INPUT) {
+        status = pl_weights_open(&setup->weights, path, &setup->model);
+    }
+    pl_text_free(&found);
+    return status;
+}
+
 static pl_status open_weights(pl_setup *setup)
 {
-    if (!setup->run.init_from) return PL_OK;
-    pl_status status = pl_weights_open(&setup->weights, setup->run.init_from, &setup->model);
+    if (!setup->run.init_from || setup->resumed) return PL_OK;
+    pl_status status = open_start(setup, setup->run.init_from);
     return status == PL_OK ? PL_OK : pl_run_blame(&setup->run, "init_from", status);
+}
+
+/* Replace PATH by the checkpoint to go on from; "": the run is a fresh one. */
+static pl_status find_checkpoint(pl_text *path, pl_setup *setup, const pl_setup_request *request)
+{
+    const char *folder = pl_text_string(&setup->folder);
+    if (request->from) return pl_checkpoint_find(path, request->from);
+    if (!request->resume) return PL_OK;
+    PL_TRY(pl_resume_newest(path, folder));
+    if (path->length == 0)
+        pl_text_add(&setup->remark, "%s has no checkpoint: the run begins with its first step\n",
+                    folder);
+    return pl_text_status(&setup->remark);
+}
+
+static pl_status open_checkpoint(pl_setup *setup, const pl_setup_request *request)
+{
+    pl_text path = {0};
+    pl_status status = find_checkpoint(&path, setup, request);
+    if (status == PL_OK && path.length > 0) {
+        status = pl_store_reader_open(&setup->resumed, pl_text_string(&path));
+        if (status == PL_OK)
+            status = pl_resume_check(&setup->remark, setup->resumed, &setup->run, &setup->model,
+                                     &setup->settings);
+    }
+    pl_text_free(&path);
+    return status;
+}
+
+static pl_run_folder_use use_of(const pl_setup_request *request)
+{
+    if (request->overwrite) return PL_RUN_FOLDER_REPLACE;
+    return request->resume ? PL_RUN_FOLDER_RESUME : PL_RUN_FOLDER_NEW;
 }
 
 /* --- the plan --- */
@@ -117,8 +168,10 @@ static pl_status make_plan(pl_setup *setup, const char *file)
 {
     pl_model bare; /* the plan applies the patterns itself */
     const pl_run *run = &setup->run;
-    uint32_t programs = PL_PROGRAMS_START | PL_PROGRAMS_STEP | PL_PROGRAMS_EXPORT;
+    uint32_t programs = PL_PROGRAMS_STEP | PL_PROGRAMS_EXPORT;
+    programs |= setup->resumed ? PL_PROGRAMS_LOAD : PL_PROGRAMS_START;
     if (setup->validate) programs |= PL_PROGRAMS_EVALUATE;
+    if (run->checkpoint.every > 0) programs |= PL_PROGRAMS_SAVE;
     PL_TRY(pl_model_open(&bare, run->model));
     const pl_plan_request request = {.model = &bare,
                                      .layout = setup->layout,
@@ -163,9 +216,11 @@ static pl_status look(pl_setup *setup, const pl_setup_request *request)
     PL_TRY(pl_run_settings(&setup->settings, run, &setup->model, &setup->layout));
     setup->rate = make_rate(run);
     PL_TRY(pl_run_folder_name(&setup->folder, run, request->output));
-    PL_TRY(pl_run_folder_check(pl_text_string(&setup->folder), request->overwrite));
+    setup->use = use_of(request);
+    PL_TRY(pl_run_folder_check(pl_text_string(&setup->folder), setup->use));
     PL_TRY(pl_run_set_key(&setup->run, "output", pl_text_string(&setup->folder), "--output"));
     PL_TRY(open_data(setup));
+    PL_TRY(open_checkpoint(setup, request));
     PL_TRY(open_weights(setup));
     return make_plan(setup, request->plan);
 }
@@ -188,6 +243,8 @@ void pl_setup_free(pl_setup *setup)
     if (setup->has_plan) pl_plan_free(&setup->plan);
     if (setup->has_model) pl_model_free(&setup->model);
     pl_weights_close(setup->weights);
+    pl_store_reader_close(setup->start);
+    pl_store_reader_close(setup->resumed);
     pl_samples_close(setup->validate);
     pl_samples_close(setup->train);
     pl_text_free(&setup->folder);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "common/memory.h"
+#include "train/checkpointing.h"
 #include "train/run_folder.h"
 #include "train/value_source.h"
 
@@ -28,10 +29,30 @@ typedef struct rank_state {
     int64_t step;  /* that is read, from 0 */
     bool held_out; /* validation data are read, from window `window` on */
     int64_t window;
+    int64_t resumed; /* steps that were done before */
+    int64_t tokens;  /* valid ones, of all steps */
+    int64_t windows; /* training samples read before step `resumed` */
+    int64_t nonce;   /* of temporary folders, as rank 0 told it */
+    int64_t saved;   /* step of the latest checkpoint that was begun; -1: none */
     int64_t updates, not_finite;
+    pl_checkpointing *checkpoints; /* NULL: there are none */
     bool said_empty;
     const char *stopped_by;
+    pl_run_facts facts;
 } rank_state;
+
+static int64_t windows_of(const pl_setup *setup, int64_t rounds)
+{
+    const pl_shape *shape = &setup->settings.shape;
+    return rounds * shape->intra_layer * shape->micro_batch * setup->layout.data_ranks;
+}
+
+/* Training samples read before this step. */
+static int64_t windows_before(const rank_state *state)
+{
+    return state->windows + (state->step - state->resumed) *
+                                windows_of(state->setup, state->setup->settings.shape.rounds);
+}
 
 /* --- what entries ask --- */
 
@@ -43,15 +64,20 @@ static pl_status load_batch(void *context, const pl_shape *shape, int64_t data_i
         return pl_samples_load_in_order(state->setup->validate, state->window,
                                         state->setup->run.evaluate.windows, shape, data_index,
                                         data_ranks, batch);
-    return pl_samples_load(state->setup->train, state->step, shape, data_index, data_ranks, batch);
+    return pl_samples_load_from(state->setup->train, windows_before(state), shape, data_index,
+                                data_ranks, batch);
 }
 
 static pl_status initial_values(void *context, const pl_tensor *tensor, int64_t row_begin,
                                 int64_t row_end, pl_dtype dtype, void *out)
 {
     const rank_state *state = context;
-    if (state->setup->weights)
-        return pl_weights_read(state->setup->weights, tensor, row_begin, row_end, dtype, out);
+    const pl_setup *setup = state->setup;
+    if (setup->weights)
+        return pl_weights_read(setup->weights, tensor, row_begin, row_end, dtype, out);
+    if (setup->start)
+        return pl_resume_weights(setup->start, tensor - setup->plan.model.tensors, row_begin,
+                                 row_end, dtype, out);
     return pl_value_source_initial(&state->training->values, tensor, row_begin, row_end, dtype,
                                    out);
 }
@@ -81,11 +107,30 @@ static pl_status write_values(void *context, const pl_tensor *tensor, int64_t ro
     return pl_weights_write(writer, tensor, row_begin, row_end, dtype, values);
 }
 
+static pl_status save_values(void *context, pl_value_kind kind, const pl_tensor *tensor,
+                             int64_t row_begin, int64_t row_end, pl_dtype dtype, const void *values)
+{
+    const rank_state *state = context;
+    return pl_checkpointing_take(state->checkpoints, kind, tensor, row_begin, row_end, dtype,
+                                 values);
+}
+
+/* The types are those of the checkpoint: pl_resume_check has seen to it. */
+static pl_status load_values(void *context, pl_value_kind kind, const pl_tensor *tensor,
+                             int64_t row_begin, int64_t row_end, pl_dtype dtype, void *out)
+{
+    const rank_state *state = context;
+    (void)dtype;
+    return pl_store_read(state->setup->resumed, kind, tensor - state->setup->plan.model.tensors,
+                         row_begin, row_end, out);
+}
+
 /* What was written is on the disk before the control entry tells so to the others. */
 static pl_status before_control(void *context, pl_program program)
 {
     const rank_state *state = context;
     pl_weights_writer *writer = NULL;
+    if (program == PL_PROGRAM_SAVE) return pl_checkpointing_taken(state->checkpoints);
     if (program != PL_PROGRAM_EXPORT) return PL_OK;
     PL_TRY(get_writer(state->training, &writer));
     return pl_weights_sync(writer);
@@ -112,26 +157,35 @@ static const char *signal_name(const rank_state *state)
 
 static bool records(const rank_state *state) { return state->rank == 0; }
 
+static pl_run_facts make_facts(const rank_state *state)
+{
+    const pl_training_request *request = &state->training->request;
+    const pl_setup *setup = state->setup;
+    const char *from = setup->resumed ? pl_store_reader_folder(setup->resumed) : NULL;
+    return (pl_run_facts){.program = request->program,
+                          .run = &setup->run,
+                          .model = &setup->model,
+                          .layout = &setup->layout,
+                          .shape = &setup->settings.shape,
+                          .backend = request->backend->functions->describe(request->backend),
+                          .ranks = request->ranks,
+                          .order = request->order == PL_ORDER_RANDOM ? "random" : "plan",
+                          .entropy = setup->entropy,
+                          .started = (int64_t)pl_wall_time(),
+                          .resumed = from ? state->resumed : -1,
+                          .from = from};
+}
+
 static pl_status open_records(rank_state *state)
 {
     pl_training *training = state->training;
-    const pl_training_request *request = &training->request;
     const pl_setup *setup = state->setup;
     const char *folder = pl_text_string(&setup->folder);
+    state->facts = make_facts(state);
     if (!records(state)) return PL_OK;
-    PL_TRY(pl_run_folder_prepare(folder, &setup->run));
-    const pl_run_facts facts = {.program = request->program,
-                                .run = &setup->run,
-                                .model = &setup->model,
-                                .layout = &setup->layout,
-                                .shape = &setup->settings.shape,
-                                .backend = request->backend->functions->describe(request->backend),
-                                .ranks = request->ranks,
-                                .order = request->order == PL_ORDER_RANDOM ? "random" : "plan",
-                                .entropy = setup->entropy,
-                                .started = (int64_t)pl_wall_time()};
-    PL_TRY(
-        pl_recorder_open(&training->recorder, request->console, folder, &facts, setup->run.steps));
+    PL_TRY(pl_run_folder_prepare(folder, &setup->run, setup->use));
+    PL_TRY(pl_recorder_open(&training->recorder, training->request.console, folder, &state->facts,
+                            setup->run.steps));
     training->recording = true;
     return PL_OK;
 }
@@ -154,12 +208,6 @@ static pl_status remark(rank_state *state, const pl_program_result *result)
              " steps)",
              result->norm, state->updates, state->step + 1);
     return pl_recorder_note(recorder, state->step + 1, words);
-}
-
-static int64_t windows_of(const pl_setup *setup, int64_t rounds)
-{
-    const pl_shape *shape = &setup->settings.shape;
-    return rounds * shape->intra_layer * shape->micro_batch * setup->layout.data_ranks;
 }
 
 static pl_status record_step(rank_state *state, const pl_program_result *result, double lr,
@@ -194,8 +242,58 @@ static pl_program_input make_input(const rank_state *state, double lr)
                               .epsilon = run->optimizer.epsilon,
                               .update = state->updates + 1};
     input.flags[0] = signal_of(state) != 0;
+    if (state->checkpoints) {
+        input.flags[1] = pl_checkpointing_nonce(state->checkpoints);
+        input.flags[3] = pl_checkpointing_is_writing(state->checkpoints);
+    }
     return input;
 }
+
+/* --- checkpoints --- */
+
+static bool saves(const rank_state *state)
+{
+    int64_t every = state->setup->run.checkpoint.every;
+    if (!state->checkpoints || state->saved == state->step) return false;
+    return state->step % every == 0 || state->step == state->setup->run.steps ||
+           state->stopped_by != NULL;
+}
+
+static pl_status save(rank_state *state)
+{
+    const pl_manifest_progress progress = {.step = state->step,
+                                           .updates = state->updates,
+                                           .tokens = state->tokens,
+                                           .windows = windows_before(state),
+                                           .seed = state->setup->run.seed};
+    pl_program_result result;
+    PL_TRY(pl_checkpointing_begin(state->checkpoints, &progress, state->nonce));
+    const pl_program_input input = make_input(state, 0);
+    PL_TRY(pl_executor_run(state->executor, PL_PROGRAM_SAVE, &input, &result));
+    state->saved = state->step;
+    return pl_checkpointing_saved(state->checkpoints);
+}
+
+/* What all ranks agreed on at the end of a step: a signal, the names of folders, and whether a
+ * checkpoint is written. */
+static pl_status heed(rank_state *state, const pl_program_result *result)
+{
+    if (result->flags[0]) state->stopped_by = signal_name(state);
+    state->nonce = result->flags[1];
+    if (!state->checkpoints || result->flags[3]) return PL_OK;
+    return pl_checkpointing_settle(state->checkpoints);
+}
+
+static pl_status open_checkpoints(rank_state *state)
+{
+    const pl_checkpointing_request request = {
+        .setup = state->setup, .facts = &state->facts, .rank = state->rank};
+    state->saved = state->setup->resumed ? state->resumed : -1;
+    if (state->setup->run.checkpoint.every == 0) return PL_OK;
+    return pl_checkpointing_open(&state->checkpoints, &request);
+}
+
+/* --- the course of a run --- */
 
 static pl_status run_step(rank_state *state)
 {
@@ -204,11 +302,11 @@ static pl_status run_step(rank_state *state)
     pl_program_result result;
     PL_TRY(pl_executor_run(state->executor, PL_PROGRAM_STEP, &input, &result));
     state->updates += result.updated;
+    state->tokens += result.tokens;
     state->not_finite += !result.updated && result.tokens > 0;
     PL_TRY(record_step(state, &result, lr, pl_now() - began));
     PL_TRY(remark(state, &result));
-    if (result.flags[0]) state->stopped_by = signal_name(state);
-    return PL_OK;
+    return heed(state, &result);
 }
 
 /* The mean loss of the first evaluate.windows windows of the validation data, or of all. A signal
@@ -247,6 +345,7 @@ static pl_status run_steps(rank_state *state)
         ++state->step;
         bool due = state->step == run->steps || (every > 0 && state->step % every == 0);
         if (state->setup->validate && due && !state->stopped_by) PL_TRY(evaluate(state));
+        if (saves(state)) PL_TRY(save(state));
     }
     return PL_OK;
 }
@@ -254,9 +353,11 @@ static pl_status run_steps(rank_state *state)
 /* Weights of all ranks; complete on the disk when this returns on rank 0. */
 static pl_status write_weights(rank_state *state)
 {
+    if (state->checkpoints) PL_TRY(pl_checkpointing_wait(state->checkpoints));
     const pl_program_input input = make_input(state, 0);
     pl_program_result result;
     PL_TRY(pl_executor_run(state->executor, PL_PROGRAM_EXPORT, &input, &result));
+    if (state->checkpoints) PL_TRY(pl_checkpointing_settle(state->checkpoints));
     if (!records(state)) return PL_OK;
     pl_weights_writer *writer = NULL;
     PL_TRY(get_writer(state->training, &writer));
@@ -284,14 +385,18 @@ static void discard_weights(pl_training *training)
 static pl_status run_programs(rank_state *state)
 {
     pl_training *training = state->training;
+    bool resumed = state->setup->resumed != NULL;
+    PL_TRY(open_records(state));
+    PL_TRY(open_checkpoints(state));
     const pl_program_input input = make_input(state, 0);
     pl_program_result result;
-    PL_TRY(open_records(state));
-    PL_TRY(pl_executor_run(state->executor, PL_PROGRAM_START, &input, &result));
+    PL_TRY(pl_executor_run(state->executor, resumed ? PL_PROGRAM_LOAD : PL_PROGRAM_START, &input,
+                           &result));
     PL_TRY(run_steps(state));
     if (records(state) && state->stopped_by) {
         char words[80];
-        snprintf(words, sizeof words, "stopped by %s; the weights are written", state->stopped_by);
+        snprintf(words, sizeof words, "stopped by %s; the weights are written%s", state->stopped_by,
+                 state->checkpoints ? ", and a checkpoint" : "");
         PL_TRY(pl_recorder_note(&training->recorder, state->step, words));
     }
     PL_TRY(write_weights(state));
@@ -303,12 +408,24 @@ static pl_status run_programs(rank_state *state)
     return PL_OK;
 }
 
+static rank_state make_state(pl_training *training, int64_t rank)
+{
+    rank_state state = {.training = training, .setup = training->request.setup, .rank = rank};
+    if (!state.setup->resumed) return state;
+    const pl_manifest_progress *done = &pl_store_reader_manifest(state.setup->resumed)->progress;
+    state.step = state.resumed = done->step;
+    state.updates = done->updates;
+    state.tokens = done->tokens;
+    state.windows = done->windows;
+    return state;
+}
+
 pl_status pl_training_rank(void *context, int64_t rank, int64_t local, pl_process_group *world)
 {
     pl_training *training = context;
     const pl_training_request *request = &training->request;
     pl_backend *backend = request->backend;
-    rank_state state = {.training = training, .setup = request->setup, .rank = rank};
+    rank_state state = make_state(training, rank);
     pl_device *device = NULL;
     pl_status status = backend->functions->open_device(backend, &device, rank, local);
     if (status == PL_OK) {
@@ -319,6 +436,8 @@ pl_status pl_training_rank(void *context, int64_t rank, int64_t local, pl_proces
                                                          .load_batch = load_batch,
                                                          .initial_values = initial_values,
                                                          .write_values = write_values,
+                                                         .save_values = save_values,
+                                                         .load_values = load_values,
                                                          .before_control = before_control},
                                              .order = request->order,
                                              .order_seed = request->order_seed + (uint64_t)rank};
@@ -329,6 +448,7 @@ pl_status pl_training_rank(void *context, int64_t rank, int64_t local, pl_proces
         discard_weights(training);
         pl_process_group_fail(world, status, pl_error_text());
     }
+    pl_checkpointing_close(state.checkpoints);
     pl_executor_close(state.executor);
     if (device) device->functions->close(device);
     return status;

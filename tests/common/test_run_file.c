@@ -99,6 +99,8 @@ static void every_key_lands_where_it_should(void **state)
     assert_true(run.optimizer.schedule.warmup == 0.1 && run.optimizer.schedule.start == 0.01);
     assert_int_equal(run.workers, 3);
     assert_true(run.evaluate.every == 5 && run.evaluate.windows == 12);
+    assert_true(run.checkpoint.every == 50 && run.checkpoint.keep == 3);
+    assert_true(run.checkpoint.keep_every == 100 && run.checkpoint.write == PL_CHECKPOINT_BEHIND);
     assert_string_equal(run.init_from, "some/weights");
     assert_string_equal(run.output, "runs/full");
     assert_true(run.seed == INT64_MAX && run.steps == 10 && run.timeout == 2.5);

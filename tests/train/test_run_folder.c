@@ -43,12 +43,12 @@ static void empty_and_missing_folders_can_take_a_run(void **state)
     (void)state;
     scratch s = make_scratch();
     make_folder(&s, "empty");
-    assert_ok(pl_run_folder_check(in_scratch(&s, "empty"), false));
-    assert_ok(pl_run_folder_check(in_scratch(&s, "empty/deeper/still"), false));
-    assert_ok(pl_run_folder_check(in_scratch(&s, "missing/at/all/"), false));
-    assert_ok(pl_run_folder_check("relative-and-missing", false));
+    assert_ok(pl_run_folder_check(in_scratch(&s, "empty"), PL_RUN_FOLDER_NEW));
+    assert_ok(pl_run_folder_check(in_scratch(&s, "empty/deeper/still"), PL_RUN_FOLDER_NEW));
+    assert_ok(pl_run_folder_check(in_scratch(&s, "missing/at/all/"), PL_RUN_FOLDER_NEW));
+    assert_ok(pl_run_folder_check("relative-and-missing", PL_RUN_FOLDER_NEW));
     make_link(&s, "link", "empty");
-    assert_ok(pl_run_folder_check(in_scratch(&s, "link"), false));
+    assert_ok(pl_run_folder_check(in_scratch(&s, "link"), PL_RUN_FOLDER_NEW));
     remove_scratch(&s);
 }
 
@@ -60,17 +60,18 @@ static void what_is_in_the_way_is_named(void **state)
     write_words(&s, "full/thing", "x");
     write_words(&s, "file", "x");
     make_link(&s, "nowhere", "missing");
-    assert_fails(PL_BAD_INPUT, pl_run_folder_check(in_scratch(&s, "full"), false),
+    assert_fails(PL_BAD_INPUT, pl_run_folder_check(in_scratch(&s, "full"), PL_RUN_FOLDER_NEW),
                  "full: it is not empty", "'thing'", "--overwrite", "--output");
-    assert_ok(pl_run_folder_check(in_scratch(&s, "full"), true));
-    assert_fails(PL_BAD_INPUT, pl_run_folder_check(in_scratch(&s, "file"), true), "file: it is",
-                 "no folder");
-    assert_fails(PL_BAD_INPUT, pl_run_folder_check(in_scratch(&s, "file/below"), false),
+    assert_ok(pl_run_folder_check(in_scratch(&s, "full"), PL_RUN_FOLDER_REPLACE));
+    assert_fails(PL_BAD_INPUT, pl_run_folder_check(in_scratch(&s, "file"), PL_RUN_FOLDER_REPLACE),
+                 "file: it is", "no folder");
+    assert_fails(PL_BAD_INPUT, pl_run_folder_check(in_scratch(&s, "file/below"), PL_RUN_FOLDER_NEW),
                  "file is no folder");
-    assert_fails(PL_BAD_INPUT, pl_run_folder_check(in_scratch(&s, "file/below/that"), false),
+    assert_fails(PL_BAD_INPUT,
+                 pl_run_folder_check(in_scratch(&s, "file/below/that"), PL_RUN_FOLDER_NEW),
                  "file is no folder");
-    assert_fails(PL_BAD_INPUT, pl_run_folder_check(in_scratch(&s, "nowhere"), false), "nowhere",
-                 "No such file");
+    assert_fails(PL_BAD_INPUT, pl_run_folder_check(in_scratch(&s, "nowhere"), PL_RUN_FOLDER_NEW),
+                 "nowhere", "No such file");
     remove_scratch(&s);
 }
 
@@ -86,7 +87,7 @@ static void preparing_writes_the_run_and_leaves_what_is_not_of_a_run(void **stat
     write_words(&s, "out/events.out.tfevents.1.pleat", "old");
     write_words(&s, "out/events.out.tfevents.1.other", "other");
     assert_ok(pl_run_parse(&run, "model: tiny-moe\nsteps: 12\n", "x.yaml"));
-    assert_ok(pl_run_folder_prepare(in_scratch(&s, "out"), &run));
+    assert_ok(pl_run_folder_prepare(in_scratch(&s, "out"), &run, PL_RUN_FOLDER_REPLACE));
     assert_int_equal(access(in_scratch(&s, "out/events.out.tfevents.1.pleat"), F_OK), -1);
     assert_int_equal(access(in_scratch(&s, "out/events.out.tfevents.1.other"), F_OK), 0);
     assert_int_equal(access(in_scratch(&s, "out/run.yaml.tmp"), F_OK), -1);
@@ -96,11 +97,12 @@ static void preparing_writes_the_run_and_leaves_what_is_not_of_a_run(void **stat
     assert_ok(pl_run_read(&again, in_scratch(&s, "out/run.yaml")));
     assert_true(pl_run_equal(&run, &again));
     pl_run_free(&again);
-    assert_ok(pl_run_folder_prepare(in_scratch(&s, "new/and/deep"), &run));
+    assert_ok(pl_run_folder_prepare(in_scratch(&s, "new/and/deep"), &run, PL_RUN_FOLDER_REPLACE));
     assert_int_equal(access(in_scratch(&s, "new/and/deep/run.yaml"), F_OK), 0);
     write_words(&s, "file", "x");
-    assert_fails(PL_IO_FAILED, pl_run_folder_prepare(in_scratch(&s, "file/x"), &run), "file/x",
-                 "Not a directory");
+    assert_fails(PL_IO_FAILED,
+                 pl_run_folder_prepare(in_scratch(&s, "file/x"), &run, PL_RUN_FOLDER_REPLACE),
+                 "file/x", "Not a directory");
     pl_run_free(&run);
     remove_scratch(&s);
 }
@@ -115,8 +117,9 @@ static void failing_allocations_are_told(void **state)
         pl_text name = {0};
         pl_allocation_fail_after(n);
         pl_status status = pl_run_folder_name(&name, &run, NULL);
-        if (status == PL_OK) status = pl_run_folder_check(in_scratch(&s, "a/b"), false);
-        if (status == PL_OK) status = pl_run_folder_prepare(in_scratch(&s, "a/b"), &run);
+        if (status == PL_OK) status = pl_run_folder_check(in_scratch(&s, "a/b"), PL_RUN_FOLDER_NEW);
+        if (status == PL_OK)
+            status = pl_run_folder_prepare(in_scratch(&s, "a/b"), &run, PL_RUN_FOLDER_REPLACE);
         bool failed = pl_allocation_failed();
         pl_allocation_fail_after(-1);
         pl_text_free(&name);
