@@ -1,7 +1,6 @@
 #include "ckpt/manifest_map.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/memory.h"
@@ -34,20 +33,30 @@ static pl_status add_pieces(pl_checkpoint_map *map, const pl_checkpoint_boxes *b
     return PL_OK;
 }
 
+pl_status pl_checkpoint_map_begin(pl_checkpoint_map *map, int64_t ranks)
+{
+    *map = (pl_checkpoint_map){0};
+    return pl_allocate(&map->source, (size_t)ranks, sizeof *map->source, "files of a checkpoint");
+}
+
+pl_status pl_checkpoint_map_add(pl_checkpoint_map *map, const pl_rank_boxes *rank, int64_t source)
+{
+    map->source[source] = (pl_checkpoint_source){.rank = rank->rank,
+                                                 .bytes = rank->data_bytes,
+                                                 .sums = rank->boxes.sums,
+                                                 .outside_hash = rank->outside_hash,
+                                                 .sums_hash = rank->sums_hash};
+    return add_pieces(map, &rank->boxes, source);
+}
+
 static pl_status read_sources(pl_checkpoint_map *map, const pl_manifest *manifest,
                               const char *folder)
 {
-    PL_TRY(pl_allocate(&map->source, (size_t)manifest->rank_count, sizeof *map->source,
-                       "files of a checkpoint"));
+    PL_TRY(pl_checkpoint_map_begin(map, manifest->rank_count));
     for (int64_t i = 0; i < manifest->rank_count; ++i) {
         pl_rank_boxes rank;
         PL_TRY(pl_rank_boxes_read(&rank, manifest, folder, i));
-        map->source[i] = (pl_checkpoint_source){.rank = rank.rank,
-                                                .bytes = rank.data_bytes,
-                                                .sums = rank.boxes.sums,
-                                                .outside_hash = rank.outside_hash,
-                                                .sums_hash = rank.sums_hash};
-        pl_status status = add_pieces(map, &rank.boxes, i);
+        pl_status status = pl_checkpoint_map_add(map, &rank, i);
         pl_rank_boxes_free(&rank);
         PL_TRY(status);
     }
@@ -57,8 +66,7 @@ static pl_status read_sources(pl_checkpoint_map *map, const pl_manifest *manifes
 static pl_status plan_sources(pl_checkpoint_map *map, const pl_model *model,
                               const pl_kept_values *kept, const pl_layout *layout)
 {
-    PL_TRY(pl_allocate(&map->source, (size_t)layout->world, sizeof *map->source,
-                       "files of a checkpoint"));
+    PL_TRY(pl_checkpoint_map_begin(map, layout->world));
     for (int64_t rank = 0; rank < layout->world; ++rank) {
         pl_checkpoint_boxes boxes;
         PL_TRY(pl_checkpoint_boxes_of_rank(&boxes, model, kept, layout, rank));
@@ -82,50 +90,9 @@ static int compare(const void *a, const void *b)
     return (left->source > right->source) - (left->source < right->source);
 }
 
-typedef struct cover {
-    const pl_checkpoint_map *map;
-    const pl_model *model;
-} cover;
-
-static pl_status refuse(const cover *c, const pl_checkpoint_piece *piece, int64_t begin,
-                        int64_t end, const char *words)
-{
-    pl_text rows = {0};
-    pl_checkpoint_rows_print(&rows, &c->model->tensors[piece->tensor], (pl_value_kind)piece->kind,
-                             begin, end);
-    pl_status status = pl_text_status(&rows);
-    if (status == PL_OK) status = PL_FAIL(PL_BAD_INPUT, "%s %s", pl_text_string(&rows), words);
-    pl_text_free(&rows);
-    return status;
-}
-
-static pl_status check_tensor(const cover *c, pl_value_kind kind, int64_t tensor)
-{
-    size_t count = 0;
-    const pl_checkpoint_piece *pieces =
-        pl_checkpoint_map_pieces(c->map, c->model->tensor_count, kind, tensor, &count);
-    const pl_checkpoint_piece nothing = {.tensor = (int32_t)tensor, .kind = (uint8_t)kind};
-    int64_t rows = pl_tensor_total_rows(&c->model->tensors[tensor]), next = 0;
-    for (size_t i = 0; i < count; ++i) {
-        char words[96];
-        if (pieces[i].row_begin > next)
-            return refuse(c, &pieces[i], next, pieces[i].row_begin, "are in no rank's file");
-        if (pieces[i].row_begin < next) {
-            int64_t end = pieces[i].row_end < next ? pieces[i].row_end : next;
-            snprintf(words, sizeof words, "are twice there: rank %" PRId64 " and rank %" PRId64,
-                     c->map->source[pieces[i - 1].source].rank,
-                     c->map->source[pieces[i].source].rank);
-            return refuse(c, &pieces[i], pieces[i].row_begin, end, words);
-        }
-        next = pieces[i].row_end;
-    }
-    return next == rows ? PL_OK : refuse(c, &nothing, next, rows, "are in no rank's file");
-}
-
-static pl_status finish(pl_checkpoint_map *map, const pl_model *model, const pl_kept_values *kept)
+pl_status pl_checkpoint_map_sort(pl_checkpoint_map *map, const pl_model *model)
 {
     size_t tensors = (size_t)model->tensor_count, lists = PL_VALUE_KIND_COUNT * tensors, next = 0;
-    const cover c = {map, model};
     if (map->count > 0) qsort(map->piece, map->count, sizeof *map->piece, compare);
     PL_TRY(pl_allocate(&map->first, lists + 1, sizeof *map->first, "pieces of tensors"));
     for (size_t i = 0; i < lists; ++i) {
@@ -135,12 +102,90 @@ static pl_status finish(pl_checkpoint_map *map, const pl_model *model, const pl_
             ++next;
     }
     map->first[lists] = next;
-    for (size_t i = 0; i < lists; ++i) {
-        pl_value_kind kind = (pl_value_kind)(i / tensors);
-        int64_t tensor = (int64_t)(i % tensors);
-        if (pl_keeps(&kept[tensor], kind)) PL_TRY(check_tensor(&c, kind, tensor));
+    return PL_OK;
+}
+
+void pl_cover_fault_print(pl_text *text, const pl_cover_fault *fault)
+{
+    if (fault->first < 0)
+        pl_text_add_string(text, "are in no rank's file");
+    else
+        pl_text_add(text, "are twice there: rank %" PRId64 " and rank %" PRId64, fault->first,
+                    fault->second);
+}
+
+/* What a look at the pieces of one tensor needs. */
+typedef struct cover {
+    const pl_checkpoint_map *map;
+    pl_cover_visit visit;
+    void *context;
+    pl_cover_fault fault; /* of this tensor and kind */
+} cover;
+
+static pl_status tell(cover *c, int64_t begin, int64_t end, int64_t first, int64_t second)
+{
+    c->fault.row_begin = begin;
+    c->fault.row_end = end;
+    c->fault.first = first;
+    c->fault.second = second;
+    return c->visit(c->context, &c->fault);
+}
+
+static pl_status check_pieces(cover *c, const pl_checkpoint_piece *pieces, size_t count,
+                              int64_t rows)
+{
+    int64_t next = 0; /* rows before it are there */
+    size_t last = 0;  /* the piece that goes on the longest so far */
+    for (size_t i = 0; i < count; ++i) {
+        const pl_checkpoint_piece *piece = &pieces[i];
+        if (piece->row_begin > next) PL_TRY(tell(c, next, piece->row_begin, -1, -1));
+        if (piece->row_begin < next)
+            PL_TRY(tell(c, piece->row_begin, piece->row_end < next ? piece->row_end : next,
+                        c->map->source[pieces[last].source].rank,
+                        c->map->source[piece->source].rank));
+        if (piece->row_end <= next) continue;
+        next = piece->row_end;
+        last = i;
+    }
+    return next < rows ? tell(c, next, rows, -1, -1) : PL_OK;
+}
+
+pl_status pl_checkpoint_map_check(const pl_checkpoint_map *map, const pl_model *model,
+                                  const pl_kept_values *kept, pl_cover_visit visit, void *context)
+{
+    cover c = {.map = map, .visit = visit, .context = context};
+    for (int kind = 0; kind < PL_VALUE_KIND_COUNT; ++kind) {
+        for (int64_t i = 0; i < model->tensor_count; ++i) {
+            size_t count = 0;
+            if (!pl_keeps(&kept[i], (pl_value_kind)kind)) continue;
+            const pl_checkpoint_piece *pieces =
+                pl_checkpoint_map_pieces(map, model->tensor_count, (pl_value_kind)kind, i, &count);
+            c.fault.tensor = (int32_t)i;
+            c.fault.kind = (uint8_t)kind;
+            PL_TRY(check_pieces(&c, pieces, count, pl_tensor_total_rows(&model->tensors[i])));
+        }
     }
     return PL_OK;
+}
+
+static pl_status refuse(void *context, const pl_cover_fault *fault)
+{
+    const pl_model *const *model = context;
+    pl_text words = {0};
+    pl_checkpoint_rows_print(&words, &(*model)->tensors[fault->tensor], (pl_value_kind)fault->kind,
+                             fault->row_begin, fault->row_end);
+    pl_text_add_string(&words, " ");
+    pl_cover_fault_print(&words, fault);
+    pl_status status = pl_text_status(&words);
+    if (status == PL_OK) status = PL_FAIL(PL_BAD_INPUT, "%s", pl_text_string(&words));
+    pl_text_free(&words);
+    return status;
+}
+
+static pl_status finish(pl_checkpoint_map *map, const pl_model *model, const pl_kept_values *kept)
+{
+    PL_TRY(pl_checkpoint_map_sort(map, model));
+    return pl_checkpoint_map_check(map, model, kept, refuse, &model);
 }
 
 pl_status pl_checkpoint_map_read(pl_checkpoint_map *out, const pl_manifest *manifest,

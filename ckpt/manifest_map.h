@@ -44,6 +44,31 @@ typedef struct pl_checkpoint_map {
 pl_status pl_checkpoint_map_read(pl_checkpoint_map *out, const pl_manifest *manifest,
                                  const char *folder);
 
+/* The steps of that, for who goes on where a list is damaged: a map of RANKS files without pieces;
+ * the pieces of the rank at place SOURCE; and, after all of them, their order, without which
+ * pl_checkpoint_map_pieces cannot be asked. The caller frees after a failure too. Errors:
+ * PL_NO_MEMORY. */
+pl_status pl_checkpoint_map_begin(pl_checkpoint_map *map, int64_t ranks);
+pl_status pl_checkpoint_map_add(pl_checkpoint_map *map, const pl_rank_boxes *rank, int64_t source);
+pl_status pl_checkpoint_map_sort(pl_checkpoint_map *map, const pl_model *model);
+
+/* Rows that are in no rank's file, or in those of two ranks. */
+typedef struct pl_cover_fault {
+    int64_t row_begin, row_end;
+    int64_t first, second; /* the two ranks; -1: in none */
+    int32_t tensor;
+    uint8_t kind;
+} pl_cover_fault;
+
+typedef pl_status (*pl_cover_visit)(void *context, const pl_cover_fault *fault);
+
+/* Call VISIT with each fault of a sorted map. Errors: those of VISIT. */
+pl_status pl_checkpoint_map_check(const pl_checkpoint_map *map, const pl_model *model,
+                                  const pl_kept_values *kept, pl_cover_visit visit, void *context);
+
+/* Add "are in no rank's file" or "are twice there: rank 1 and rank 3". */
+void pl_cover_fault_print(pl_text *text, const pl_cover_fault *fault);
+
 /* The same of the boxes that the ranks of LAYOUT would write, without any file: offsets are 0. */
 pl_status pl_checkpoint_map_plan(pl_checkpoint_map *out, const pl_model *model,
                                  const pl_kept_values *kept, const pl_layout *layout);

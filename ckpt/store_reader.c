@@ -138,14 +138,13 @@ static pl_status unpack_sums(uint64_t **out, const char *path, const pl_checkpoi
     return status;
 }
 
-static pl_status read_sums(uint64_t **out, const pl_store_reader *reader, int64_t source)
+pl_status pl_store_read_sums(uint64_t **out, const char *folder, const pl_checkpoint_source *source)
 {
     char name[PL_MANIFEST_NAME];
     pl_text path = {0};
-    pl_manifest_rank_file(reader->map.source[source].rank, ".sums", name);
-    pl_status status = pl_manifest_path(&path, pl_text_string(&reader->folder), name);
-    if (status == PL_OK)
-        status = unpack_sums(out, pl_text_string(&path), &reader->map.source[source]);
+    pl_manifest_rank_file(source->rank, ".sums", name);
+    pl_status status = pl_manifest_path(&path, folder, name);
+    if (status == PL_OK) status = unpack_sums(out, pl_text_string(&path), source);
     pl_text_free(&path);
     return status;
 }
@@ -154,7 +153,9 @@ static pl_status get_sums(const uint64_t **out, pl_store_reader *reader, int64_t
 {
     pl_status status = PL_OK;
     pthread_mutex_lock(&reader->lock);
-    if (!reader->sums[source]) status = read_sums(&reader->sums[source], reader, source);
+    if (!reader->sums[source])
+        status = pl_store_read_sums(&reader->sums[source], pl_text_string(&reader->folder),
+                                    &reader->map.source[source]);
     *out = reader->sums[source];
     pthread_mutex_unlock(&reader->lock);
     return status;
@@ -242,16 +243,6 @@ static pl_status read_blocks(const reading *r, int64_t first, int64_t bytes, cha
     }
     __atomic_fetch_add(&r->reader->bytes, bytes, __ATOMIC_RELAXED);
     return PL_OK;
-}
-
-pl_status pl_store_check_blocks(pl_store_reader *reader, const pl_checkpoint_piece *piece,
-                                int64_t first, int64_t bytes, void *room)
-{
-    reading r;
-    pl_status status = open_reading(&r, reader, piece);
-    if (status == PL_OK) status = read_blocks(&r, first, bytes, room);
-    close_reading(&r);
-    return status;
 }
 
 /* Bytes [BEGIN, END) of the piece, which begin or end inside a block. */

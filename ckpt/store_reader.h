@@ -33,13 +33,13 @@ pl_status pl_store_read(pl_store_reader *reader, pl_value_kind kind, int64_t ten
 /* How many bytes were read from files of values so far, by all threads. */
 int64_t pl_store_reader_bytes(const pl_store_reader *reader);
 
-/* One block of a piece, for who goes through everything: check bytes [first, first + bytes) of
- * PIECE, whole blocks, in ROOM of so many bytes. Errors as pl_store_read. */
-pl_status pl_store_check_blocks(pl_store_reader *reader, const pl_checkpoint_piece *piece,
-                                int64_t first, int64_t bytes, void *room);
-
 /* Bytes of PIECE. */
 int64_t pl_store_piece_bytes(const pl_store_reader *reader, const pl_checkpoint_piece *piece);
+
+/* Read the sums of a rank, *OUT for the caller to free with pl_free. Errors: PL_BAD_INPUT when
+ * their file is not there or not what SOURCE says; PL_IO_FAILED; PL_NO_MEMORY. */
+pl_status pl_store_read_sums(uint64_t **out, const char *folder,
+                             const pl_checkpoint_source *source);
 
 #ifdef __cplusplus
 }

@@ -166,12 +166,19 @@ pl_status pl_store_outside_hash(uint64_t *out, int descriptor, const char *file,
 {
     outside o = {.stream = pl_hash_begin(), .descriptor = descriptor, .file = file};
     pl_status status = o.stream ? PL_OK : PL_NO_MEMORY;
-    if (status == PL_OK) status = pl_allocate(&o.room, PL_CHECKPOINT_BLOCK, 1, "a block");
+    int64_t most = length < PL_CHECKPOINT_BLOCK ? length : PL_CHECKPOINT_BLOCK;
+    if (status == PL_OK) status = pl_allocate(&o.room, (size_t)most, 1, "a block");
     if (status == PL_OK) status = add_gaps(&o, length, boxes);
     if (status == PL_OK) *out = pl_hash_so_far(o.stream);
     pl_free(o.room);
     pl_hash_end(o.stream);
     return status;
+}
+
+pl_status pl_store_whole_hash(uint64_t *out, int descriptor, const char *file, int64_t length)
+{
+    const pl_checkpoint_boxes none = {0};
+    return pl_store_outside_hash(out, descriptor, file, length, &none);
 }
 
 /* The sums as they stand in their file; freed by the caller. */

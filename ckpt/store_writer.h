@@ -43,6 +43,9 @@ pl_status pl_store_new_file(const char *path, const void *bytes, size_t length);
 pl_status pl_store_outside_hash(uint64_t *out, int descriptor, const char *file, int64_t length,
                                 const pl_checkpoint_boxes *boxes);
 
+/* The hash of all bytes of an open file of LENGTH bytes. Errors as above. */
+pl_status pl_store_whole_hash(uint64_t *out, int descriptor, const char *file, int64_t length);
+
 #ifdef __cplusplus
 }
 #endif

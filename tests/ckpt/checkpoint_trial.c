@@ -33,13 +33,13 @@ static void fill(unsigned char *values, const pl_checkpoint_box *box)
         values[i] = trial_byte((pl_value_kind)box->kind, box->tensor, first + i);
 }
 
-static pl_status write_boxes(pl_store_writer *writer)
+static pl_status write_boxes(const checkpoint_trial *t, pl_store_writer *writer)
 {
     const pl_checkpoint_boxes *boxes = pl_store_writer_boxes(writer);
     for (size_t i = boxes->count; i-- > 0;) { /* any order will do */
         unsigned char *values = NULL;
         PL_TRY(pl_allocate(&values, (size_t)boxes->box[i].bytes, 1, "values"));
-        fill(values, &boxes->box[i]);
+        (t->fill ? t->fill : fill)(values, &boxes->box[i]);
         pl_status status = pl_store_write(writer, &boxes->box[i], 0, boxes->box[i].bytes, values);
         pl_free(values);
         PL_TRY(status);
@@ -47,8 +47,8 @@ static pl_status write_boxes(pl_store_writer *writer)
     return PL_OK;
 }
 
-static pl_status write_rank(const pl_manifest *manifest, const char *folder, int64_t rank,
-                            pl_manifest_rank *facts, bool *wrote)
+static pl_status write_rank(const checkpoint_trial *t, const pl_manifest *manifest,
+                            const char *folder, int64_t rank, pl_manifest_rank *facts, bool *wrote)
 {
     pl_checkpoint_boxes boxes;
     pl_store_writer *writer = NULL;
@@ -57,7 +57,7 @@ static pl_status write_rank(const pl_manifest *manifest, const char *folder, int
     *wrote = boxes.count > 0;
     if (!*wrote) return PL_OK;
     PL_TRY(pl_store_writer_open(&writer, folder, rank, &manifest->model, &boxes));
-    pl_status status = write_boxes(writer);
+    pl_status status = write_boxes(t, writer);
     if (status == PL_OK) status = pl_store_writer_finish(writer, facts);
     pl_store_writer_close(writer);
     return status;
@@ -78,7 +78,7 @@ static pl_status make_manifest(pl_manifest *m, const checkpoint_trial *t, int64_
     return PL_OK;
 }
 
-static pl_status write_all(pl_manifest *m, const char *root)
+static pl_status write_all(const checkpoint_trial *t, pl_manifest *m, const char *root)
 {
     uint64_t nonce = 0;
     pl_text folder = {0};
@@ -88,7 +88,7 @@ static pl_status write_all(pl_manifest *m, const char *root)
     pl_status status = pl_checkpoint_begin(&folder, root, step, nonce);
     for (int64_t rank = 0; status == PL_OK && rank < m->layout.world; ++rank) {
         bool wrote = false;
-        status = write_rank(m, pl_text_string(&folder), rank, &m->ranks[m->rank_count], &wrote);
+        status = write_rank(t, m, pl_text_string(&folder), rank, &m->ranks[m->rank_count], &wrote);
         m->rank_count += wrote;
     }
     pl_text_free(&folder);
@@ -100,7 +100,7 @@ pl_status trial_write(const checkpoint_trial *t, const char *root, int64_t step,
 {
     pl_manifest m = {0};
     pl_status status = make_manifest(&m, t, step, notation);
-    if (status == PL_OK) status = write_all(&m, root);
+    if (status == PL_OK) status = write_all(t, &m, root);
     pl_manifest_free(&m);
     return status;
 }

@@ -8,11 +8,15 @@
 #include "ckpt/store_reader.h"
 #include "tests/scratch.h"
 
+/* Make the values of a box. */
+typedef void (*trial_fill)(unsigned char *values, const pl_checkpoint_box *box);
+
 typedef struct checkpoint_trial {
     pl_model model; /* patterns applied */
     pl_precision precision;
     pl_optimizer optimizer;
     const char *keep_fp32, *frozen; /* one pattern each; NULL: none */
+    trial_fill fill;                /* makes the values; NULL: those of trial_byte */
 } checkpoint_trial;
 
 /* A tiny MoE model with BF16 or fp32 parameters. */
