@@ -93,17 +93,23 @@ static pl_status save_values(pl_work *work, pl_buffer_kind kind, const pl_map_it
                                 place->end, place->dtype, memory);
 }
 
-/* The use of a host buffer of one of the kinds FIRST to LAST. */
+/* The use of a host buffer of one of the kinds FIRST to LAST; NULL: there is none. */
+static const pl_use *find_use(const pl_work *work, pl_buffer_kind first, pl_buffer_kind last,
+                              uint32_t flags)
+{
+    const pl_use *found = NULL;
+    for (int kind = (int)first; kind <= (int)last && !found; ++kind)
+        found = pl_work_find(work, (pl_buffer_kind)kind, flags, PL_ANY_PART);
+    return found;
+}
+
 static pl_status find_host(const pl_work *work, pl_buffer_kind first, pl_buffer_kind last,
                            uint32_t flags, const pl_use **out)
 {
-    *out = NULL;
-    for (int kind = (int)first; kind <= (int)last && !*out; ++kind)
-        *out = pl_work_find(work, (pl_buffer_kind)kind, flags, PL_ANY_PART);
+    *out = find_use(work, first, last, flags);
     if (*out) return PL_OK;
     return PL_FAIL(PL_BAD_INPUT,
-                   "the entry must %s a host buffer such as '%s' or '%s', and names "
-                   "none",
+                   "the entry must %s a host buffer such as '%s' or '%s', and names none",
                    flags == PL_USE_READ ? "read" : "write", pl_buffer_kind_stem(first),
                    pl_buffer_kind_stem(last));
 }
@@ -255,13 +261,11 @@ static pl_status copy_saved(pl_work *work, const pl_use *host_use, bool to_devic
 pl_status pl_do_copy(pl_work *work)
 {
     const pl_use *use = NULL;
-    bool to_device = false;
     if (work->entry->name.subject == PL_SUBJECT_BATCH) return pl_do_copy_batch(work);
-    if (find_host(work, PL_BUF_HOST_PARAMETER, PL_BUF_OUTGOING_IGNORED, PL_USE_WRITE, &use) !=
-        PL_OK) {
+    use = find_use(work, PL_BUF_HOST_PARAMETER, PL_BUF_OUTGOING_IGNORED, PL_USE_WRITE);
+    bool to_device = !use;
+    if (to_device)
         PL_TRY(find_host(work, PL_BUF_INITIAL, PL_BUF_HOST_IGNORED_V, PL_USE_READ, &use));
-        to_device = true;
-    }
     if (is_saved((pl_buffer_kind)work->section->buffers[use->buffer].kind))
         return copy_saved(work, use, to_device);
     return copy_part(work, use, to_device);

@@ -413,7 +413,8 @@ static void expect_moved(const pl_section *section, const pl_entry *host, const 
     assert_int_equal(use_of_part(section, copy, PL_BUF_PARAMETER + kind, &inside),
                      saves ? PL_USE_READ : PL_USE_WRITE | PL_USE_BEGIN);
     assert_ptr_equal(outside, again);
-    assert_true(outside->bytes == inside->bytes && outside->dtype == inside->dtype);
+    assert_true(outside && inside && outside->bytes == inside->bytes);
+    assert_int_equal(outside->dtype, inside->dtype);
     assert_true(outside->class_ == PL_BUFFER_HOST && !outside->resident && inside->resident);
     assert_true(host->elements * pl_dtype_bytes((pl_dtype)outside->dtype) <= outside->bytes);
     *seen |= 1u << kind;

@@ -236,6 +236,7 @@ typedef struct outcome {
     double loss[STEPS + 1], norm[STEPS];
     float values[VALUES]; /* all that export handed out */
     size_t count;
+    uint64_t saved; /* all that save handed out, mixed together */
 } outcome;
 
 static pl_status take_values(void *context, const pl_tensor *tensor, int64_t row_begin,
@@ -251,10 +252,36 @@ static pl_status take_values(void *context, const pl_tensor *tensor, int64_t row
     return PL_OK;
 }
 
-static pl_status run_all(lone_rank *lone, outcome *o)
+static pl_status mix_values(void *context, pl_value_kind kind, const pl_tensor *tensor,
+                            int64_t row_begin, int64_t row_end, pl_dtype dtype, const void *values)
+{
+    lone_rank *lone = context;
+    outcome *o = lone->context;
+    const unsigned char *bytes = values;
+    int64_t count = (row_end - row_begin) * tensor->cols * pl_dtype_bytes(dtype);
+    for (int64_t i = 0; i < count; ++i)
+        o->saved = (o->saved ^ (bytes[i] + (uint64_t)kind)) * 0x100000001b3u;
+    return PL_OK;
+}
+
+/* Numbers from 0.5 / 64 on, different ones in every buffer. */
+static pl_status give_values(void *context, pl_value_kind kind, const pl_tensor *tensor,
+                             int64_t row_begin, int64_t row_end, pl_dtype dtype, void *out)
+{
+    float *values = out;
+    (void)context;
+    if (dtype != PL_FP32) return PL_FAIL(PL_INTERNAL, "these ranks hold fp32 only");
+    for (int64_t i = 0; i < (row_end - row_begin) * tensor->cols; ++i)
+        values[i] =
+            (float)((i * 7 + row_begin + (int64_t)kind * 5 + tensor->layer * 3 + 9) % 31) / 64 +
+            0.5F / 64;
+    return PL_OK;
+}
+
+static pl_status run_all(lone_rank *lone, outcome *o, bool loads)
 {
     pl_program_result result;
-    PL_TRY(lone_run(lone, PL_PROGRAM_START, &result));
+    PL_TRY(lone_run(lone, loads ? PL_PROGRAM_LOAD : PL_PROGRAM_START, &result));
     for (int step = 0; step < STEPS; ++step) {
         PL_TRY(lone_run(lone, PL_PROGRAM_STEP, &result));
         o->loss[step] = result.loss_sum;
@@ -262,30 +289,34 @@ static pl_status run_all(lone_rank *lone, outcome *o)
     }
     PL_TRY(lone_run(lone, PL_PROGRAM_EVALUATE, &result));
     o->loss[STEPS] = result.loss_sum;
-    return lone_run(lone, PL_PROGRAM_EXPORT, &result);
+    PL_TRY(lone_run(lone, PL_PROGRAM_EXPORT, &result));
+    return lone_run(lone, PL_PROGRAM_SAVE, &result);
 }
 
 typedef enum lateness { NOW, LATE, LATE_AND_FORGETFUL } lateness;
 
-static outcome run(pl_policy policy, lateness late)
+static outcome run(pl_policy policy, bool loads, lateness late)
 {
+    const uint32_t programs = PL_PROGRAMS_START | PL_PROGRAMS_STEP | PL_PROGRAMS_EVALUATE |
+                              PL_PROGRAMS_EXPORT | PL_PROGRAMS_SAVE | PL_PROGRAMS_LOAD;
     outcome o = {.status = PL_OK};
-    lone_rank lone = {.outside = {.write_values = take_values}, .context = &o};
+    lone_rank lone = {.outside = {.write_values = take_values,
+                                  .save_values = mix_values,
+                                  .load_values = give_values}};
+    lone.context = &o;
     if (late != NOW) lone.wrap = make_lazy;
     device_of_test.forgetful = late == LATE_AND_FORGETFUL ? &lone.executor : NULL;
     o.status =
-        lone_plan(&lone.plan, "mixed", "single:world=1",
-                  PL_PROGRAMS_START | PL_PROGRAMS_STEP | PL_PROGRAMS_EVALUATE | PL_PROGRAMS_EXPORT,
-                  policy, (pl_shape){8, 1, 2, 3});
+        lone_plan(&lone.plan, "mixed", "single:world=1", programs, policy, (pl_shape){8, 1, 2, 3});
     if (o.status == PL_OK) o.status = lone_open(&lone);
-    if (o.status == PL_OK) o.status = run_all(&lone, &o);
+    if (o.status == PL_OK) o.status = run_all(&lone, &o, loads);
     lone_close(&lone);
     return o;
 }
 
 static bool same(const outcome *a, const outcome *b)
 {
-    return b->status == PL_OK && a->count == b->count &&
+    return b->status == PL_OK && a->count == b->count && a->saved == b->saved &&
            memcmp(a->loss, b->loss, sizeof a->loss) == 0 &&
            memcmp(a->norm, b->norm, sizeof a->norm) == 0 &&
            memcmp(a->values, b->values, a->count * sizeof(float)) == 0;
@@ -299,12 +330,13 @@ static void late_streams_leave_every_bit(void **state)
         {.recompute = PL_RECOMPUTE_FULL, .reshard = PL_RESHARD_PER_CALL},
         {.dispatch = PL_DISPATCH_ALL_GATHER}};
     for (size_t i = 0; i < sizeof policies / sizeof *policies; ++i) {
-        outcome now = run(policies[i], NOW);
+        bool loads = i == 1;
+        outcome now = run(policies[i], loads, NOW);
         if (now.status != PL_OK) fail_msg("%s", pl_error_text());
-        assert_true(now.count > 1000);
+        assert_true(now.count > 1000 && now.saved != 0);
         for (uint32_t seed = 1; seed <= 8; ++seed) {
             device_of_test.random = seed;
-            outcome later = run(policies[i], seed % 4 == 0 ? LATE_AND_FORGETFUL : LATE);
+            outcome later = run(policies[i], loads, seed % 4 == 0 ? LATE_AND_FORGETFUL : LATE);
             if (later.status != PL_OK) fail_msg("seed %u: %s", seed, pl_error_text());
             assert_true(device_of_test.late > 500);
             assert_true(device_of_test.waits > 10);
@@ -317,11 +349,11 @@ static void a_device_that_does_not_keep_waits_goes_wrong(void **state)
 {
     (void)state;
     int wrong = 0;
-    outcome now = run((pl_policy){0}, NOW);
+    outcome now = run((pl_policy){0}, false, NOW);
     device_of_test.deaf = true;
     for (uint32_t seed = 1; seed <= 8; ++seed) {
         device_of_test.random = seed;
-        outcome later = run((pl_policy){0}, LATE);
+        outcome later = run((pl_policy){0}, false, LATE);
         wrong += !same(&now, &later);
     }
     device_of_test.deaf = false;

@@ -377,6 +377,38 @@ static void the_need_of_a_plan_is_near_what_is_held(void **state)
     }
 }
 
+/* What the last rank needs for PROGRAMS. */
+static int64_t need_of(const memory_run *run, uint32_t programs)
+{
+    pl_plan_request request = {.model = &run->model, .layout = run->plan.layout};
+    pl_plan plan;
+    request.settings = run->plan.settings;
+    request.programs = programs;
+    assert_ok(pl_plan_build(&plan, &request));
+    int64_t need = pl_memory_need(&plan, plan.layout.world - 1);
+    pl_plan_free(&plan);
+    return need;
+}
+
+/* What is resident counts once, whichever program makes it, and when there are two. A step needs
+ * more than they do. */
+static void what_start_and_load_make_counts_once(void **state)
+{
+    const uint32_t start = PL_PROGRAMS_START, load = PL_PROGRAMS_LOAD, step = PL_PROGRAMS_STEP;
+    (void)state;
+    for (int i = 0; i < CASES; ++i) {
+        memory_run *run = open_run(&cases[i]);
+        int64_t of_start = need_of(run, start), of_load = need_of(run, load);
+        int64_t larger = of_start > of_load ? of_start : of_load, all = need_of(run, start | step);
+        assert_true(of_load > 0 && larger < all);
+        assert_int_equal(need_of(run, start | load), larger);
+        assert_int_equal(need_of(run, load | step), all);
+        assert_int_equal(need_of(run, start | load | step | PL_PROGRAMS_SAVE), all);
+        assert_true(need_of(run, load | PL_PROGRAMS_SAVE) < all);
+        close_run(run);
+    }
+}
+
 static void more_than_there_is_is_refused(void **state)
 {
     (void)state;
@@ -404,6 +436,7 @@ int main(void)
         cmocka_unit_test(peaks_are_those_of_a_walk_over_the_plan),
         cmocka_unit_test(unsharded_accumulation_holds_whole_gradients),
         cmocka_unit_test(the_need_of_a_plan_is_near_what_is_held),
+        cmocka_unit_test(what_start_and_load_make_counts_once),
         cmocka_unit_test(more_than_there_is_is_refused),
     };
     return cmocka_run_group_tests_name("train/memory", tests, NULL, NULL);
