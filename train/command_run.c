@@ -202,7 +202,8 @@ static pl_status train(job *j, const run_options *o, const pl_program_facts *pro
     PL_TRY(pl_training_open(&j->training, &request));
     if (j->ranks.process == 0) announce(j);
     pl_status status = pl_ranks_run(&j->ranks, pl_training_rank, j->training);
-    return pl_status_exit_code(status) == 2 ? PL_RUN_FAILED : status; /* it had begun */
+    bool begun = pl_training_begun(j->training);
+    return begun && pl_status_exit_code(status) == 2 ? PL_RUN_FAILED : status;
 }
 
 /* Free everything. STATUS is that of the run; the words of an earlier failure are kept. */

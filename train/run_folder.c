@@ -140,6 +140,21 @@ static pl_status check_members(const char *folder)
     return PL_OK;
 }
 
+/* Whether another process writes checkpoints there now. */
+static pl_status check_writer(const char *folder)
+{
+    pl_text root = {0};
+    struct stat facts;
+    int lock = -1;
+    pl_run_folder_path(&root, folder, PL_RUN_FOLDER_CHECKPOINTS);
+    pl_status status = pl_text_status(&root);
+    if (status == PL_OK && lstat(pl_text_string(&root), &facts) == 0)
+        status = pl_checkpoint_lock(&lock, pl_text_string(&root));
+    pl_checkpoint_unlock(lock);
+    pl_text_free(&root);
+    return status;
+}
+
 pl_status pl_run_folder_check(const char *folder, pl_run_folder_use use)
 {
     struct stat facts;
@@ -151,12 +166,14 @@ pl_status pl_run_folder_check(const char *folder, pl_run_folder_use use)
         return PL_FAIL(PL_BAD_INPUT, "output folder %s: %s", folder, strerror(errno));
     if (!S_ISDIR(facts.st_mode))
         return PL_FAIL(PL_BAD_INPUT, "output folder %s: it is there and is no folder", folder);
-    return use == PL_RUN_FOLDER_NEW ? check_empty(folder) : check_members(folder);
+    if (use == PL_RUN_FOLDER_NEW) return check_empty(folder);
+    PL_TRY(check_members(folder));
+    return check_writer(folder);
 }
 
 /* --- preparing --- */
 
-static pl_status make_with_parents(const char *folder)
+pl_status pl_run_folder_make(const char *folder)
 {
     char *path = NULL;
     PL_TRY(pl_duplicate(&path, folder, "a folder's name"));
@@ -207,31 +224,23 @@ static pl_status write_run_file(const char *folder, const pl_run *run)
     return status;
 }
 
-/* Those of the run that is replaced, and what it left half done. */
+/* Those of the run that is replaced. */
 static pl_status remove_checkpoints(const char *folder)
 {
     pl_text root = {0};
-    struct stat facts;
-    int lock = -1;
     int64_t *steps = NULL, count = 0;
     pl_run_folder_path(&root, folder, PL_RUN_FOLDER_CHECKPOINTS);
-    const char *path = pl_text_string(&root);
     pl_status status = pl_text_status(&root);
-    bool there = status == PL_OK && lstat(path, &facts) == 0;
-    if (there) status = pl_checkpoint_lock(&lock, path);
-    if (there && status == PL_OK) status = pl_checkpoint_clean(path, NULL);
-    if (there && status == PL_OK) status = pl_checkpoint_steps(&steps, &count, path);
+    if (status == PL_OK) status = pl_checkpoint_steps(&steps, &count, pl_text_string(&root));
     for (int64_t i = 0; status == PL_OK && i < count; ++i)
-        status = pl_checkpoint_remove(path, steps[i]);
+        status = pl_checkpoint_remove(pl_text_string(&root), steps[i]);
     pl_free(steps);
-    pl_checkpoint_unlock(lock);
     pl_text_free(&root);
     return status;
 }
 
 pl_status pl_run_folder_prepare(const char *folder, const pl_run *run, pl_run_folder_use use)
 {
-    PL_TRY(make_with_parents(folder));
     if (use == PL_RUN_FOLDER_REPLACE) PL_TRY(remove_event_files(folder));
     if (use == PL_RUN_FOLDER_REPLACE) PL_TRY(remove_checkpoints(folder));
     return write_run_file(folder, run);

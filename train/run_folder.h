@@ -33,14 +33,16 @@ typedef enum pl_run_folder_use {
 
 /* Whether FOLDER can take a run: it is not there yet, or is an empty folder, or USE says that a run
  * may be in it. Nothing is written. Errors: PL_BAD_INPUT when it is something else, or what it
- * would stand in is no folder, or a file to be replaced is no regular one; PL_IO_FAILED when it
- * cannot be looked into. */
+ * would stand in is no folder, or a file to be replaced is no regular one, or another process
+ * writes checkpoints there; PL_IO_FAILED when it cannot be looked into. */
 pl_status pl_run_folder_check(const char *folder, pl_run_folder_use use);
 
-/* Make FOLDER with those above it, and write RUN into it as resolved. With REPLACE, event files and
- * checkpoints of the earlier run are removed; earlier weights stay until new ones replace them.
- * Errors: PL_IO_FAILED; PL_BAD_INPUT when another process writes checkpoints there; PL_NO_MEMORY.
- */
+/* Make FOLDER with those above it. Errors: PL_IO_FAILED; PL_NO_MEMORY. */
+pl_status pl_run_folder_make(const char *folder);
+
+/* Write RUN into FOLDER as resolved. With REPLACE, event files and checkpoints of the earlier run
+ * are removed; earlier weights stay until new ones replace them. No other run may write
+ * checkpoints there. Errors: PL_IO_FAILED; PL_NO_MEMORY. */
 pl_status pl_run_folder_prepare(const char *folder, const pl_run *run, pl_run_folder_use use);
 
 /* Add the path of FILE in FOLDER. */

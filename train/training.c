@@ -16,6 +16,7 @@ struct pl_training {
     pl_value_source values;
     pthread_mutex_t lock;      /* of the writer */
     pl_weights_writer *writer; /* made when the first rank has something to write */
+    bool begun;                /* atomic: the ranks hold their values; nothing was written before */
     pl_recorder recorder;      /* rank 0's */
     bool recording;
     pl_training_result result; /* rank 0's, or that of the only rank of this process */
@@ -176,12 +177,23 @@ static pl_run_facts make_facts(const rank_state *state)
                           .from = from};
 }
 
+static pl_status open_checkpoints(rank_state *state)
+{
+    const pl_checkpointing_request request = {
+        .setup = state->setup, .facts = &state->facts, .rank = state->rank};
+    state->saved = state->setup->resumed ? state->resumed : -1;
+    if (state->setup->run.checkpoint.every == 0) return PL_OK;
+    return pl_checkpointing_open(&state->checkpoints, &request);
+}
+
 static pl_status open_records(rank_state *state)
 {
     pl_training *training = state->training;
     const pl_setup *setup = state->setup;
     const char *folder = pl_text_string(&setup->folder);
     state->facts = make_facts(state);
+    if (records(state)) PL_TRY(pl_run_folder_make(folder));
+    PL_TRY(open_checkpoints(state)); /* locks the folder before anything in it changes */
     if (!records(state)) return PL_OK;
     PL_TRY(pl_run_folder_prepare(folder, &setup->run, setup->use));
     PL_TRY(pl_recorder_open(&training->recorder, training->request.console, folder, &state->facts,
@@ -284,15 +296,6 @@ static pl_status heed(rank_state *state, const pl_program_result *result)
     return pl_checkpointing_settle(state->checkpoints);
 }
 
-static pl_status open_checkpoints(rank_state *state)
-{
-    const pl_checkpointing_request request = {
-        .setup = state->setup, .facts = &state->facts, .rank = state->rank};
-    state->saved = state->setup->resumed ? state->resumed : -1;
-    if (state->setup->run.checkpoint.every == 0) return PL_OK;
-    return pl_checkpointing_open(&state->checkpoints, &request);
-}
-
 /* --- the course of a run --- */
 
 static pl_status run_step(rank_state *state)
@@ -386,12 +389,12 @@ static pl_status run_programs(rank_state *state)
 {
     pl_training *training = state->training;
     bool resumed = state->setup->resumed != NULL;
-    PL_TRY(open_records(state));
-    PL_TRY(open_checkpoints(state));
     const pl_program_input input = make_input(state, 0);
     pl_program_result result;
     PL_TRY(pl_executor_run(state->executor, resumed ? PL_PROGRAM_LOAD : PL_PROGRAM_START, &input,
                            &result));
+    __atomic_store_n(&training->begun, true, __ATOMIC_RELAXED);
+    PL_TRY(open_records(state));
     PL_TRY(run_steps(state));
     if (records(state) && state->stopped_by) {
         char words[80];
@@ -470,6 +473,11 @@ pl_status pl_training_open(pl_training **out, const pl_training_request *request
     }
     *out = training;
     return PL_OK;
+}
+
+bool pl_training_begun(const pl_training *training)
+{
+    return __atomic_load_n(&training->begun, __ATOMIC_RELAXED);
 }
 
 pl_training_result pl_training_end(const pl_training *training) { return training->result; }

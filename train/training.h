@@ -40,6 +40,10 @@ pl_status pl_training_open(pl_training **out, const pl_training_request *request
  * executor, data and disk. */
 pl_status pl_training_rank(void *context, int64_t rank, int64_t local, pl_process_group *world);
 
+/* Whether the ranks of this process came so far that they hold their first values: nothing was
+ * written before. */
+bool pl_training_begun(const pl_training *training);
+
 /* After the ranks: how it ended, and on the process of rank 0 its records (NULL elsewhere, and when
  * rank 0 did not come so far). Borrowed. */
 pl_training_result pl_training_end(const pl_training *training);

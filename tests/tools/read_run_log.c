@@ -1,5 +1,6 @@
 /* Reads a run.jsonl by Jansson alone: every line is a whole JSON object, the first one of kind
- * "run", steps count from 1 without a gap or a repeat, an end comes once and after them. Says what
+ * "run", steps count from 1, or go on behind a checkpoint's, without a gap or a repeat, further
+ * lines of kind "run" go on from the step before them, an end comes once and after all. Says what
  * is there in one line, or what is wrong with status 1. "--settled FILE" prints the lines without
  * what differs from run to run: times, and the first line. */
 #include <jansson.h>
@@ -9,7 +10,8 @@
 #include <string.h>
 
 typedef struct log_state {
-    long lines, steps, evaluations, notes, samples, ends;
+    long lines, runs, steps, evaluations, notes, samples, ends;
+    long last; /* number of the last step */
     char reason[32];
 } log_state;
 
@@ -34,7 +36,7 @@ static const char *take_step(log_state *state, const json_t *object)
     if (!json_is_boolean(json_object_get(object, "updated"))) return "a step lacks 'updated'";
     if (state->ends > 0) return "a step behind the end";
     ++state->steps;
-    if (json_integer_value(json_object_get(object, "step")) != state->steps)
+    if (json_integer_value(json_object_get(object, "step")) != ++state->last)
         return "steps are not in order, each once";
     return NULL;
 }
@@ -42,10 +44,21 @@ static const char *take_step(log_state *state, const json_t *object)
 static const char *take_end(log_state *state, const json_t *object)
 {
     if (++state->ends > 1) return "a second end";
-    if (json_integer_value(json_object_get(object, "step")) != state->steps)
+    if (json_integer_value(json_object_get(object, "step")) != state->last)
         return "the end names another step than the last one";
     snprintf(state->reason, sizeof state->reason, "%s", text_of(object, "reason"));
     return NULL;
+}
+
+static const char *take_run(log_state *state, const json_t *object)
+{
+    const json_t *resumed = json_object_get(object, "resumed");
+    if (++state->runs == 1) {
+        state->last = (long)json_integer_value(resumed); /* 0 of null */
+        return NULL;
+    }
+    if (!json_is_integer(resumed)) return "a second run that did not go on from anything";
+    return json_integer_value(resumed) == state->last ? NULL : "a run goes on behind another step";
 }
 
 /* What is wrong with the next line, or NULL. */
@@ -53,9 +66,8 @@ static const char *take(log_state *state, const json_t *object)
 {
     const char *kind = text_of(object, "kind");
     ++state->lines;
-    if ((strcmp(kind, "run") == 0) != (state->lines == 1))
-        return "the line of kind run is the first one, and only that";
-    if (strcmp(kind, "run") == 0) return NULL;
+    if (strcmp(kind, "run") == 0) return take_run(state, object);
+    if (state->lines == 1) return "the first line is not of kind run";
     if (strcmp(kind, "step") == 0) return take_step(state, object);
     if (strcmp(kind, "end") == 0) return take_end(state, object);
     if (strcmp(kind, "evaluation") == 0)
@@ -97,9 +109,9 @@ static int read_log(FILE *file, const char *name, bool settled)
         return 1;
     }
     if (!settled)
-        printf("%ld steps, %ld evaluations, %ld notes, %ld samples, end: %s\n", state.steps,
-               state.evaluations, state.notes, state.samples,
-               *state.reason ? state.reason : "none");
+        printf("%ld steps, %ld evaluations, %ld notes, %ld samples, end: %s, runs: %ld\n",
+               state.steps, state.evaluations, state.notes, state.samples,
+               *state.reason ? state.reason : "none", state.runs);
     return 0;
 }
 

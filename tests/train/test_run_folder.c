@@ -87,6 +87,7 @@ static void preparing_writes_the_run_and_leaves_what_is_not_of_a_run(void **stat
     write_words(&s, "out/events.out.tfevents.1.pleat", "old");
     write_words(&s, "out/events.out.tfevents.1.other", "other");
     assert_ok(pl_run_parse(&run, "model: tiny-moe\nsteps: 12\n", "x.yaml"));
+    assert_ok(pl_run_folder_make(in_scratch(&s, "out")));
     assert_ok(pl_run_folder_prepare(in_scratch(&s, "out"), &run, PL_RUN_FOLDER_REPLACE));
     assert_int_equal(access(in_scratch(&s, "out/events.out.tfevents.1.pleat"), F_OK), -1);
     assert_int_equal(access(in_scratch(&s, "out/events.out.tfevents.1.other"), F_OK), 0);
@@ -97,12 +98,12 @@ static void preparing_writes_the_run_and_leaves_what_is_not_of_a_run(void **stat
     assert_ok(pl_run_read(&again, in_scratch(&s, "out/run.yaml")));
     assert_true(pl_run_equal(&run, &again));
     pl_run_free(&again);
+    assert_ok(pl_run_folder_make(in_scratch(&s, "new/and/deep")));
     assert_ok(pl_run_folder_prepare(in_scratch(&s, "new/and/deep"), &run, PL_RUN_FOLDER_REPLACE));
     assert_int_equal(access(in_scratch(&s, "new/and/deep/run.yaml"), F_OK), 0);
     write_words(&s, "file", "x");
-    assert_fails(PL_IO_FAILED,
-                 pl_run_folder_prepare(in_scratch(&s, "file/x"), &run, PL_RUN_FOLDER_REPLACE),
-                 "file/x", "Not a directory");
+    assert_fails(PL_IO_FAILED, pl_run_folder_make(in_scratch(&s, "file/x")), "file/x",
+                 "Not a directory");
     pl_run_free(&run);
     remove_scratch(&s);
 }
@@ -118,6 +119,7 @@ static void failing_allocations_are_told(void **state)
         pl_allocation_fail_after(n);
         pl_status status = pl_run_folder_name(&name, &run, NULL);
         if (status == PL_OK) status = pl_run_folder_check(in_scratch(&s, "a/b"), PL_RUN_FOLDER_NEW);
+        if (status == PL_OK) status = pl_run_folder_make(in_scratch(&s, "a/b"));
         if (status == PL_OK)
             status = pl_run_folder_prepare(in_scratch(&s, "a/b"), &run, PL_RUN_FOLDER_REPLACE);
         bool failed = pl_allocation_failed();

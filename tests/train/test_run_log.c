@@ -183,7 +183,7 @@ static void the_first_line_says_where_a_run_comes_from(void **state)
     pl_text text = {0};
     open_facts(&f);
     assert_ok(pl_run_log_begin(&text, &f.all));
-    json_t *object = read_line(&text, "run", 16);
+    json_t *object = read_line(&text, "run", 18);
     assert_string_equal(json_string_value(json_object_get(object, "started")),
                         "2023-11-14T22:13:20Z");
     assert_string_equal(json_string_value(json_object_get(object, "layout")),
