@@ -17,10 +17,11 @@ static const pl_usage check_usage = {
         "Proves a plan for all ranks: that collectives match and cannot deadlock, that buffers\n"
         "are whole, ordered and let go, that every gradient is summed over the right ranks\n"
         "and scaled once. A proof that fails shows the smallest fault it found. RUN.yaml is\n"
-        "checked exactly as pleat-train runs it (start, step, evaluate, export, or the programs\n"
-        "that --program names; --program=generate is what sampling runs); options change it. A\n"
-        "plan in a file must have start and step, or the programs named. Several --layout are\n"
-        "compared in a table. Exit status: 0 proved, 1 failed, 2 refused.",
+        "checked exactly as pleat-train runs it (start, step, evaluate, export, with checkpoints\n"
+        "save and load, or the programs that --program names; --program=generate is what\n"
+        "sampling runs); options change it. A plan in a file must have start and step, or the\n"
+        "programs named. Several --layout are compared in a table. Exit status: 0 proved,\n"
+        "1 failed, 2 refused.",
     .examples =
         "pleat-sim check --model qwen3-30b-a3b --layout legacy:world=64,ep=8\n"
         "pleat-sim check --model qwen3-30b-a3b --layout decoupled:world=64,ep=8 "
@@ -31,13 +32,17 @@ static const pl_usage check_usage = {
     .takes = PL_TAKES_MODEL | PL_TAKES_LAYOUTS | PL_TAKES_SETTINGS | PL_TAKES_PLAN |
              PL_TAKES_PROGRAM | PL_TAKES_JSON};
 
-/* What pleat-train runs from a run file. */
-enum { TRAINED = PL_PROGRAMS_START | PL_PROGRAMS_STEP | PL_PROGRAMS_EVALUATE | PL_PROGRAMS_EXPORT };
-
-/* The programs that a plan is made of, or that one read from a file must have. */
+/* The programs that a plan is made of. */
 static uint32_t programs_of(const pl_options *options)
 {
-    return options->programs || options->plan ? options->programs : (uint32_t)TRAINED;
+    return options->programs ? options->programs : (uint32_t)PL_PROGRAMS_OF_RUN;
+}
+
+/* The programs that a plan must have in which FOUND are: those asked for; those that it was made
+ * of; start and step where it was read from a file. */
+static uint32_t programs_needed(const pl_options *options, uint32_t found)
+{
+    return options->programs || options->plan ? options->programs : found;
 }
 
 /* What came of one layout. */
@@ -99,7 +104,8 @@ static pl_status examine(result *r, const pl_options *options, const char *layou
     pl_plan_describe(&r->description, &plan);
     add_programs(&r->description, r->programs);
     pl_status status = pl_text_status(&r->description);
-    if (status == PL_OK) status = pl_check_programs(&r->check, &plan, programs_of(options));
+    if (status == PL_OK)
+        status = pl_check_programs(&r->check, &plan, programs_needed(options, r->programs));
     if (status == PL_OK) {
         r->figures = pl_figures_make(&plan);
         r->status = pl_check_proved(&r->check) ? PL_OK : PL_CHECK_FAILED;

@@ -69,6 +69,10 @@ pl_status pl_usage_refuse(const pl_usage *usage, pl_text *text);
 pl_status pl_options_run(pl_run *out, const pl_options *options, const char *file,
                          const char *layout);
 
+/* In the place of a set of programs: those that pleat-train runs, start, step, evaluate and export;
+ * where it writes checkpoints, save, and load to go on from one. */
+enum { PL_PROGRAMS_OF_RUN = 1 << 30 };
+
 /* The plan that OPTIONS describe, read from --plan as it stands, or made: of PROGRAMS
  * (PL_PROGRAMS_...; 0: start and step), with LAYOUT (NULL: as it stands in the run file); generate
  * by itself gets its own shape. At most one word is allowed, the run file. The caller frees with

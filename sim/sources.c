@@ -67,6 +67,14 @@ pl_status pl_check_rank(int64_t rank, const pl_layout *layout, const char *optio
                    rank, layout->world - 1);
 }
 
+static uint32_t programs_of(const pl_run *run)
+{
+    uint32_t programs =
+        PL_PROGRAMS_START | PL_PROGRAMS_STEP | PL_PROGRAMS_EVALUATE | PL_PROGRAMS_EXPORT;
+    if (run->checkpoint.every > 0) programs |= PL_PROGRAMS_SAVE | PL_PROGRAMS_LOAD;
+    return programs;
+}
+
 static pl_status build(pl_plan *out, const pl_run *run, uint32_t programs)
 {
     pl_model model;
@@ -76,7 +84,7 @@ static pl_status build(pl_plan *out, const pl_run *run, uint32_t programs)
     if (status != PL_OK) status = pl_run_blame(run, "model", status);
     if (status == PL_OK) status = pl_run_settings(&request.settings, run, &model, &request.layout);
     request.model = &model;
-    request.programs = programs;
+    request.programs = programs == PL_PROGRAMS_OF_RUN ? programs_of(run) : programs;
     if (programs == PL_PROGRAMS_GENERATE)
         request.settings.shape = pl_generate_shape(request.settings.shape);
     request.keep_fp32 = (const char *const *)run->keep_fp32.words;

@@ -488,7 +488,7 @@ static void join_words(char *out, size_t size, json_t *value, const char *key)
     }
 }
 
-/* What is checked is what is run: four programs, or those that are named. */
+/* What is checked is what is run: four programs, with checkpoints six, or those that are named. */
 static void programs_are_those_of_the_command(void **state)
 {
     static const struct {
@@ -496,6 +496,7 @@ static void programs_are_those_of_the_command(void **state)
     } cases[] = {
         {"", "start step evaluate export"},
         {" --set batch.intra_layer=2", "start step evaluate export"},
+        {" --set checkpoint.every=5", "start step evaluate export save load"},
         {" --program step", "step"},
         {" --program export --program start --program export", "start export"},
         {" --program all", "start step evaluate generate export save load"},
