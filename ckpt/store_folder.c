@@ -61,12 +61,12 @@ static bool read_name(int64_t *step, const char **rest, const char *name)
 }
 
 /* A left-over: "step-20.tmp-" or "step-20.old-" and 16 digits. */
-static bool is_left_over(const char *rest)
+static bool is_left_over(const char *rest, uint64_t but)
 {
     uint64_t nonce = 0;
     size_t mark = sizeof coming - 1;
-    return (strncmp(rest, coming, mark) == 0 || strncmp(rest, going, mark) == 0) &&
-           pl_hash_parse(&nonce, rest + mark);
+    bool comes = strncmp(rest, coming, mark) == 0, goes = strncmp(rest, going, mark) == 0;
+    return (comes || goes) && pl_hash_parse(&nonce, rest + mark) && !(comes && nonce == but);
 }
 
 /* --- lists --- */
@@ -190,6 +190,44 @@ pl_status pl_checkpoint_find(pl_text *path, const char *given)
                    given);
 }
 
+static pl_status add_length(void *context, const char *folder, const char *name)
+{
+    int64_t *bytes = context;
+    struct stat info;
+    pl_text path = {0};
+    PL_TRY(pl_manifest_path(&path, folder, name));
+    if (lstat(pl_text_string(&path), &info) == 0) *bytes += info.st_size;
+    pl_text_free(&path);
+    return PL_OK;
+}
+
+int64_t pl_checkpoint_found(const char *root, int64_t step, uint64_t nonce)
+{
+    pl_text path = {0};
+    struct stat info;
+    int64_t bytes = 0;
+    if (pl_checkpoint_temporary_path(&path, root, step, nonce) == PL_OK &&
+        stat(pl_text_string(&path), &info) == 0 &&
+        each_name(pl_text_string(&path), add_length, &bytes) != PL_OK)
+        bytes = 0;
+    pl_text_free(&path);
+    return bytes;
+}
+
+pl_status pl_checkpoint_uncommit(const char *folder)
+{
+    static const char *const files[] = {PL_MANIFEST_FILE, PL_MANIFEST_INDEX};
+    pl_text path = {0};
+    pl_status status = PL_OK;
+    for (size_t i = 0; status == PL_OK && i < sizeof files / sizeof *files; ++i) {
+        status = pl_manifest_path(&path, folder, files[i]);
+        if (status == PL_OK && unlink(pl_text_string(&path)) != 0 && errno != ENOENT)
+            status = failed(pl_text_string(&path), "removing");
+    }
+    pl_text_free(&path);
+    return status;
+}
+
 /* --- the lock --- */
 
 pl_status pl_checkpoint_lock(int *lock_out, const char *root)
@@ -249,24 +287,30 @@ static pl_status remove_folder(const char *folder)
     return rmdir(folder) == 0 ? PL_OK : failed(folder, "removing");
 }
 
+typedef struct cleaning {
+    uint64_t but;
+    int64_t removed;
+} cleaning;
+
 static pl_status remove_left_over(void *context, const char *root, const char *name)
 {
-    int64_t step = 0, *removed = context;
+    cleaning *c = context;
+    int64_t step = 0;
     const char *rest = NULL;
     pl_text path = {0};
-    if (!read_name(&step, &rest, name) || !is_left_over(rest)) return PL_OK;
+    if (!read_name(&step, &rest, name) || !is_left_over(rest, c->but)) return PL_OK;
     pl_status status = pl_manifest_path(&path, root, name);
     if (status == PL_OK) status = remove_folder(pl_text_string(&path));
     pl_text_free(&path);
-    if (status == PL_OK) ++*removed;
+    c->removed += status == PL_OK;
     return status;
 }
 
-pl_status pl_checkpoint_clean(const char *root, int64_t *removed_out)
+pl_status pl_checkpoint_clean(const char *root, uint64_t but, int64_t *removed_out)
 {
-    int64_t removed = 0;
-    PL_TRY(each_name(root, remove_left_over, &removed));
-    if (removed_out) *removed_out = removed;
+    cleaning c = {.but = but};
+    PL_TRY(each_name(root, remove_left_over, &c));
+    if (removed_out) *removed_out = c.removed;
     return PL_OK;
 }
 

@@ -39,9 +39,10 @@ pl_status pl_checkpoint_find(pl_text *path, const char *given);
 pl_status pl_checkpoint_lock(int *lock_out, const char *root);
 void pl_checkpoint_unlock(int lock); /* -1 is allowed */
 
-/* Remove from ROOT, which is held, what killed processes left there. *REMOVED_OUT, when not NULL,
+/* Remove from ROOT, which is held, what killed processes left there, but for the temporary folder
+ * of BUT (0: none is spared), which its maker goes on with. *REMOVED_OUT, when not NULL,
  * is how many folders it was. Errors: PL_IO_FAILED. */
-pl_status pl_checkpoint_clean(const char *root, int64_t *removed_out);
+pl_status pl_checkpoint_clean(const char *root, uint64_t but, int64_t *removed_out);
 
 /* --- a checkpoint comes --- */
 
@@ -56,6 +57,13 @@ pl_status pl_checkpoint_check(const char *root, int64_t step, int64_t bytes);
 /* On every rank: replace FOLDER by the path of the temporary folder, and make it unless another
  * rank has. Errors: PL_IO_FAILED, PL_NO_MEMORY. */
 pl_status pl_checkpoint_begin(pl_text *folder, const char *root, int64_t step, uint64_t nonce);
+
+/* Bytes of the files in the temporary folder of STEP and NONCE; 0 when there is none. */
+int64_t pl_checkpoint_found(const char *root, int64_t step, uint64_t nonce);
+
+/* Remove from a temporary FOLDER what a commit that was killed has left there. Errors:
+ * PL_IO_FAILED, PL_NO_MEMORY. */
+pl_status pl_checkpoint_uncommit(const char *folder);
 
 /* On one rank, when the files of all ranks are on the disk: fill the ranks of MANIFEST from their
  * lists in the temporary folder; those that should be there by the layout are told by what commit

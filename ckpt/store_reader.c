@@ -275,49 +275,60 @@ static pl_status read_range(reading *r, int64_t begin, int64_t end, char *out)
     return PL_OK;
 }
 
+/* Bytes [BEGIN, END) of a piece. */
 static pl_status read_piece(pl_store_reader *reader, const pl_checkpoint_piece *piece,
-                            int64_t row_begin, int64_t row_end, char *out)
+                            int64_t begin, int64_t end, char *out)
 {
     reading r;
     pl_status status = open_reading(&r, reader, piece);
-    if (status == PL_OK)
-        status = read_range(&r, (row_begin - piece->row_begin) * r.row_bytes,
-                            (row_end - piece->row_begin) * r.row_bytes, out);
+    if (status == PL_OK) status = read_range(&r, begin, end, out);
     close_reading(&r);
     return status;
 }
 
-static pl_status check_rows(const pl_store_reader *reader, pl_value_kind kind, int64_t tensor,
-                            int64_t row_begin, int64_t row_end)
+static pl_status check_bytes(const pl_store_reader *reader, pl_value_kind kind, int64_t tensor,
+                             int64_t begin, int64_t end)
 {
     const pl_manifest *m = &reader->manifest;
-    if (tensor >= 0 && tensor < m->model.tensor_count && row_begin >= 0 && row_begin <= row_end &&
-        row_end <= pl_tensor_total_rows(&m->model.tensors[tensor]) &&
-        pl_keeps(&m->kept[tensor], kind))
+    if (tensor >= 0 && tensor < m->model.tensor_count && begin >= 0 && begin <= end &&
+        pl_keeps(&m->kept[tensor], kind) &&
+        end <= pl_tensor_total_rows(&m->model.tensors[tensor]) *
+                   pl_kept_kind_row_bytes(&m->model.tensors[tensor], &m->kept[tensor], kind))
         return PL_OK;
     return PL_FAIL(PL_INTERNAL,
-                   "rows %" PRId64 "-%" PRId64 " (%s) of tensor %" PRId64
+                   "bytes %" PRId64 "-%" PRId64 " (%s) of tensor %" PRId64
                    " are not in the checkpoint",
-                   row_begin, row_end, pl_value_kind_name(kind), tensor);
+                   begin, end, pl_value_kind_name(kind), tensor);
+}
+
+pl_status pl_store_read_bytes(pl_store_reader *reader, pl_value_kind kind, int64_t tensor,
+                              int64_t begin, int64_t end, void *out)
+{
+    const pl_manifest *m = &reader->manifest;
+    size_t count = 0;
+    char *to = out;
+    PL_TRY(check_bytes(reader, kind, tensor, begin, end));
+    const pl_checkpoint_piece *pieces =
+        pl_checkpoint_map_pieces(&reader->map, m->model.tensor_count, kind, tensor, &count);
+    int64_t row = pl_kept_kind_row_bytes(&m->model.tensors[tensor], &m->kept[tensor], kind);
+    pl_status status = PL_OK;
+    for (size_t i = pl_checkpoint_piece_at(pieces, count, begin / row);
+         status == PL_OK && begin < end; ++i) {
+        int64_t first = pieces[i].row_begin * row, last = pieces[i].row_end * row;
+        int64_t stop = last < end ? last : end;
+        status = read_piece(reader, &pieces[i], begin - first, stop - first, to);
+        to += stop - begin;
+        begin = stop;
+    }
+    return status;
 }
 
 pl_status pl_store_read(pl_store_reader *reader, pl_value_kind kind, int64_t tensor,
                         int64_t row_begin, int64_t row_end, void *out)
 {
     const pl_manifest *m = &reader->manifest;
-    size_t count = 0;
-    char *to = out;
-    PL_TRY(check_rows(reader, kind, tensor, row_begin, row_end));
-    const pl_checkpoint_piece *pieces =
-        pl_checkpoint_map_pieces(&reader->map, m->model.tensor_count, kind, tensor, &count);
-    int64_t row = pl_kept_kind_row_bytes(&m->model.tensors[tensor], &m->kept[tensor], kind);
-    pl_status status = PL_OK;
-    for (size_t i = pl_checkpoint_piece_at(pieces, count, row_begin);
-         status == PL_OK && row_begin < row_end; ++i) {
-        int64_t end = pieces[i].row_end < row_end ? pieces[i].row_end : row_end;
-        status = read_piece(reader, &pieces[i], row_begin, end, to);
-        to += (end - row_begin) * row;
-        row_begin = end;
-    }
-    return status;
+    bool known = tensor >= 0 && tensor < m->model.tensor_count;
+    int64_t row =
+        known ? pl_kept_kind_row_bytes(&m->model.tensors[tensor], &m->kept[tensor], kind) : 0;
+    return pl_store_read_bytes(reader, kind, tensor, row_begin * row, row_end * row, out);
 }

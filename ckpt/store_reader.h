@@ -30,6 +30,10 @@ const char *pl_store_reader_folder(const pl_store_reader *reader);
 pl_status pl_store_read(pl_store_reader *reader, pl_value_kind kind, int64_t tensor,
                         int64_t row_begin, int64_t row_end, void *out);
 
+/* The same by bytes [BEGIN, END) of the whole tensor. */
+pl_status pl_store_read_bytes(pl_store_reader *reader, pl_value_kind kind, int64_t tensor,
+                              int64_t begin, int64_t end, void *out);
+
 /* How many bytes were read from files of values so far, by all threads. */
 int64_t pl_store_reader_bytes(const pl_store_reader *reader);
 

@@ -55,7 +55,7 @@ static pl_status open_folder(pl_checkpointing *c)
     if (c->rank != 0) return PL_OK;
     PL_TRY(pl_checkpoint_draw_nonce(&c->nonce));
     PL_TRY(pl_checkpoint_lock(&c->lock, pl_text_string(&c->root)));
-    return pl_checkpoint_clean(pl_text_string(&c->root), NULL);
+    return pl_checkpoint_clean(pl_text_string(&c->root), 0, NULL);
 }
 
 pl_status pl_checkpointing_open(pl_checkpointing **out, const pl_checkpointing_request *request)
