@@ -2,6 +2,7 @@
 
 #include <argp.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -56,6 +57,31 @@ pl_status pl_arguments_refuse(const pl_command_usage *usage, pl_text *text)
     }
     pl_text_free(text);
     return status;
+}
+
+pl_status pl_arguments_refuse_word(const pl_command_usage *usage, const char *lead,
+                                   const char *word)
+{
+    pl_text text = {0};
+    pl_text_add_string(&text, lead);
+    if (word) pl_text_add_quoted(&text, word);
+    return pl_arguments_refuse(usage, &text);
+}
+
+pl_status pl_arguments_integer(int64_t *out, const pl_command_usage *usage, const char *option,
+                               const char *value, int64_t least, int64_t most)
+{
+    int64_t number = 0;
+    if (pl_parse_integer(&number, value) && number >= least && number <= most) {
+        *out = number;
+        return PL_OK;
+    }
+    pl_text text = {0};
+    pl_text_add(&text, "%s: ", option);
+    pl_text_add_quoted(&text, value);
+    pl_text_add(&text, " is not a whole number of at least %" PRId64, least);
+    if (most < INT64_MAX) pl_text_add(&text, " and at most %" PRId64, most);
+    return pl_arguments_refuse(usage, &text);
 }
 
 /* --- parsing --- */

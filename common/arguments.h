@@ -7,6 +7,7 @@
 #define PL_COMMON_ARGUMENTS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "common/status.h"
 #include "common/text.h"
@@ -50,6 +51,14 @@ void pl_arguments_help(pl_text *text, const pl_command_usage *usage);
 
 /* Refuse with TEXT, which is freed, and a pointer to the command's help: PL_BAD_INPUT. */
 pl_status pl_arguments_refuse(const pl_command_usage *usage, pl_text *text);
+
+/* The same with LEAD and WORD, quoted; NULL: none. */
+pl_status pl_arguments_refuse_word(const pl_command_usage *usage, const char *lead,
+                                   const char *word);
+
+/* Read VALUE of OPTION as a whole number in [LEAST, MOST]. Errors: PL_BAD_INPUT. */
+pl_status pl_arguments_integer(int64_t *out, const pl_command_usage *usage, const char *option,
+                               const char *value, int64_t least, int64_t most);
 
 #ifdef __cplusplus
 }

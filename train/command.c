@@ -1,7 +1,5 @@
 #include "train/command.h"
 
-#include <inttypes.h>
-
 #include "train/console.h"
 
 pl_status pl_command_print(pl_text *text)
@@ -26,26 +24,13 @@ pl_status pl_command_help(const pl_command_usage *usage)
 
 pl_status pl_command_refuse(const pl_command_usage *usage, const char *lead, const char *word)
 {
-    pl_text text = {0};
-    pl_text_add_string(&text, lead);
-    if (word) pl_text_add_quoted(&text, word);
-    return pl_arguments_refuse(usage, &text);
+    return pl_arguments_refuse_word(usage, lead, word);
 }
 
 pl_status pl_command_integer(int64_t *out, const pl_command_usage *usage, const char *option,
                              const char *value, int64_t least, int64_t most)
 {
-    int64_t number = 0;
-    if (pl_parse_integer(&number, value) && number >= least && number <= most) {
-        *out = number;
-        return PL_OK;
-    }
-    pl_text text = {0};
-    pl_text_add(&text, "%s: ", option);
-    pl_text_add_quoted(&text, value);
-    pl_text_add(&text, " is not a whole number of at least %" PRId64, least);
-    if (most < INT64_MAX) pl_text_add(&text, " and at most %" PRId64, most);
-    return pl_arguments_refuse(usage, &text);
+    return pl_arguments_integer(out, usage, option, value, least, most);
 }
 
 pl_status pl_command_number(double *out, const pl_command_usage *usage, const char *option,
