@@ -75,6 +75,19 @@ static inline char *read_bytes(const char *path, size_t *count_out)
     return bytes;
 }
 
+static inline int is_there(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0;
+}
+
+static inline size_t file_bytes(const char *path)
+{
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    return (size_t)info.st_size;
+}
+
 static inline void remove_tree(const char *path)
 {
     struct stat info;
