@@ -221,8 +221,8 @@ static void a_broken_job_is_gone_on_with(void **state)
     assert_ok(trial_write(&t, s.folder, 4, "legacy:world=8,ep=4"));
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     tight = before;
-    /* rank 1 has more than rank 0, which is complete when the job breaks */
-    tight.rlim_cur = file_bytes(in_scratch(&s, "step-4/rank-00000.h5"));
+    /* ranks 0 and 1 have less than rank 2, and are complete when the job breaks */
+    tight.rlim_cur = file_bytes(in_scratch(&s, "step-4/rank-00002.h5")) - 1;
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
     pl_status status = reshard(in_scratch(&s, "step-3"), "legacy:world=8,ep=4",
