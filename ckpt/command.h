@@ -25,6 +25,7 @@ typedef struct pl_output {
 /* ARGUMENTS[0] is the command's name; ARGUMENTS[COUNT] is NULL, as for main. */
 pl_status pl_command_inspect(pl_output *output, int count, char **arguments);
 pl_status pl_command_verify(pl_output *output, int count, char **arguments);
+pl_status pl_command_reshard(pl_output *output, int count, char **arguments);
 pl_status pl_command_tables(pl_output *output, int count, char **arguments);
 
 /* Add the help of a command. */

@@ -23,6 +23,7 @@ typedef struct command {
 static const command commands[] = {
     {"inspect", pl_command_inspect, "say what a checkpoint holds and how it came about"},
     {"verify", pl_command_verify, "read every byte of a checkpoint and list all damage"},
+    {"reshard", pl_command_reshard, "write a checkpoint again in another layout"},
     {"tables", pl_command_tables, "print what the pages under docs/ quote"},
 };
 
