@@ -26,6 +26,10 @@ typedef struct pl_output {
 pl_status pl_command_inspect(pl_output *output, int count, char **arguments);
 pl_status pl_command_verify(pl_output *output, int count, char **arguments);
 pl_status pl_command_reshard(pl_output *output, int count, char **arguments);
+pl_status pl_command_diff(pl_output *output, int count, char **arguments);
+pl_status pl_command_prune(pl_output *output, int count, char **arguments);
+pl_status pl_command_pin(pl_output *output, int count, char **arguments);
+pl_status pl_command_unpin(pl_output *output, int count, char **arguments);
 pl_status pl_command_tables(pl_output *output, int count, char **arguments);
 
 /* Add the help of a command. */

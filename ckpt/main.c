@@ -24,6 +24,10 @@ static const command commands[] = {
     {"inspect", pl_command_inspect, "say what a checkpoint holds and how it came about"},
     {"verify", pl_command_verify, "read every byte of a checkpoint and list all damage"},
     {"reshard", pl_command_reshard, "write a checkpoint again in another layout"},
+    {"diff", pl_command_diff, "compare two checkpoints, whatever their layouts"},
+    {"prune", pl_command_prune, "remove old checkpoints of a run"},
+    {"pin", pl_command_pin, "keep a checkpoint from being removed"},
+    {"unpin", pl_command_unpin, "let it be removed again"},
     {"tables", pl_command_tables, "print what the pages under docs/ quote"},
 };
 

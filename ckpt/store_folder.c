@@ -169,13 +169,36 @@ static pl_status find_below(pl_text *path, bool *found, const char *given)
     return status;
 }
 
+static pl_status check_folder(const char *given)
+{
+    struct stat info;
+    if (stat(given, &info) != 0) return PL_FAIL(PL_BAD_INPUT, "%s: %s", given, strerror(errno));
+    if (S_ISDIR(info.st_mode)) return PL_OK;
+    return PL_FAIL(PL_BAD_INPUT, "%s: a checkpoint is a folder, and this is none", given);
+}
+
+pl_status pl_checkpoint_find_root(pl_text *path, const char *given)
+{
+    struct stat info;
+    bool found = false;
+    PL_TRY(check_folder(given));
+    PL_TRY(pl_manifest_path(path, given, PL_MANIFEST_FILE));
+    if (stat(pl_text_string(path), &info) == 0)
+        return PL_FAIL(PL_BAD_INPUT,
+                       "%s: it is a checkpoint itself; the folder that it is in is meant", given);
+    PL_TRY(find_newest(path, &found, given));
+    PL_TRY(pl_manifest_path(path, given, "checkpoints"));
+    if (!found && stat(pl_text_string(path), &info) == 0 && S_ISDIR(info.st_mode)) return PL_OK;
+    pl_text_clear(path);
+    pl_text_add_string(path, given);
+    return pl_text_status(path);
+}
+
 pl_status pl_checkpoint_find(pl_text *path, const char *given)
 {
     struct stat info;
     bool found = false;
-    if (stat(given, &info) != 0) return PL_FAIL(PL_BAD_INPUT, "%s: %s", given, strerror(errno));
-    if (!S_ISDIR(info.st_mode))
-        return PL_FAIL(PL_BAD_INPUT, "%s: a checkpoint is a folder, and this is none", given);
+    PL_TRY(check_folder(given));
     PL_TRY(pl_manifest_path(path, given, PL_MANIFEST_FILE));
     if (stat(pl_text_string(path), &info) == 0) {
         pl_text_clear(path);
@@ -314,6 +337,21 @@ pl_status pl_checkpoint_clean(const char *root, uint64_t but, int64_t *removed_o
     return PL_OK;
 }
 
+static pl_status add_left_over(void *context, const char *root, const char *name)
+{
+    pl_text *names = context;
+    int64_t step = 0;
+    const char *rest = NULL;
+    (void)root;
+    if (read_name(&step, &rest, name) && is_left_over(rest, 0)) pl_text_add(names, "%s\n", name);
+    return pl_text_status(names);
+}
+
+pl_status pl_checkpoint_left_overs(pl_text *names, const char *root)
+{
+    return each_name(root, add_left_over, names);
+}
+
 void pl_checkpoint_discard(const char *root, int64_t step, uint64_t nonce)
 {
     pl_text path = {0};
@@ -352,18 +390,58 @@ static bool is_pinned(const char *root, int64_t step)
     return pinned;
 }
 
+static pl_prune_verdict judge(const char *root, int64_t step, bool newest, int64_t keep_every)
+{
+    if (newest) return PL_PRUNE_KEEP_NEWEST;
+    if (keep_every > 0 && step % keep_every == 0) return PL_PRUNE_KEEP_MULTIPLE;
+    return is_pinned(root, step) ? PL_PRUNE_KEEP_PINNED : PL_PRUNE_REMOVE;
+}
+
+pl_status pl_checkpoint_prune_plan(pl_prune_step **steps_out, int64_t *count_out, const char *root,
+                                   int64_t keep, int64_t keep_every)
+{
+    int64_t *steps = NULL, count = 0;
+    PL_TRY(pl_checkpoint_steps(&steps, &count, root));
+    pl_prune_step *plan = NULL;
+    pl_status status = pl_allocate(&plan, (size_t)count, sizeof *plan, "checkpoints");
+    for (int64_t i = 0; status == PL_OK && i < count; ++i)
+        plan[i] = (pl_prune_step){steps[i], judge(root, steps[i], i >= count - keep, keep_every)};
+    pl_free(steps);
+    PL_TRY(status);
+    *steps_out = plan;
+    *count_out = count;
+    return PL_OK;
+}
+
 pl_status pl_checkpoint_prune(const char *root, int64_t keep, int64_t keep_every,
                               int64_t *removed_out)
 {
-    int64_t *steps = NULL, count = 0, removed = 0;
-    PL_TRY(pl_checkpoint_steps(&steps, &count, root));
+    pl_prune_step *steps = NULL;
+    int64_t count = 0, removed = 0;
+    PL_TRY(pl_checkpoint_prune_plan(&steps, &count, root, keep, keep_every));
     pl_status status = PL_OK;
-    for (int64_t i = 0; status == PL_OK && i < count - keep; ++i) {
-        if ((keep_every > 0 && steps[i] % keep_every == 0) || is_pinned(root, steps[i])) continue;
-        status = pl_checkpoint_remove(root, steps[i]);
+    for (int64_t i = 0; status == PL_OK && i < count; ++i) {
+        if (steps[i].verdict != PL_PRUNE_REMOVE) continue;
+        status = pl_checkpoint_remove(root, steps[i].step);
         removed += status == PL_OK;
     }
     pl_free(steps);
     if (removed_out) *removed_out = removed;
+    return status;
+}
+
+pl_status pl_checkpoint_pin(const char *folder, bool pinned)
+{
+    pl_text path = {0};
+    pl_status status = pl_manifest_path(&path, folder, PL_CHECKPOINT_PIN);
+    const char *file = pl_text_string(&path);
+    if (status == PL_OK && pinned) {
+        int descriptor = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+        if (descriptor < 0 || close(descriptor) != 0) status = failed(file, "making the file");
+    } else if (status == PL_OK && unlink(file) != 0 && errno != ENOENT) {
+        status = failed(file, "removing");
+    }
+    if (status == PL_OK) status = pl_store_sync_folder(folder);
+    pl_text_free(&path);
     return status;
 }

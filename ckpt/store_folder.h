@@ -32,6 +32,10 @@ pl_status pl_checkpoint_steps(int64_t **steps_out, int64_t *count_out, const cha
  * PL_IO_FAILED, PL_NO_MEMORY. */
 pl_status pl_checkpoint_find(pl_text *path, const char *given);
 
+/* Replace PATH by the folder with checkpoints in it that GIVEN means: itself, or "checkpoints" in
+ * it where it has none. Errors as above; PL_BAD_INPUT for a checkpoint itself too. */
+pl_status pl_checkpoint_find_root(pl_text *path, const char *given);
+
 /* --- one writer --- */
 
 /* Hold ROOT, which is made where it is missing, for writing: until *LOCK_OUT is closed, or the
@@ -88,6 +92,31 @@ pl_status pl_checkpoint_remove(const char *root, int64_t step);
 
 /* A checkpoint with a file "pinned" in its folder is not pruned. */
 #define PL_CHECKPOINT_PIN "pinned"
+
+/* Put that file into the FOLDER of a checkpoint, or take it away; it may be so already. Errors:
+ * PL_IO_FAILED, PL_NO_MEMORY. */
+pl_status pl_checkpoint_pin(const char *folder, bool pinned);
+
+typedef enum pl_prune_verdict {
+    PL_PRUNE_REMOVE,
+    PL_PRUNE_KEEP_NEWEST,   /* one of the KEEP latest */
+    PL_PRUNE_KEEP_PINNED,   /* or nobody can tell whether it is */
+    PL_PRUNE_KEEP_MULTIPLE, /* its step is a multiple of KEEP_EVERY */
+} pl_prune_verdict;
+
+typedef struct pl_prune_step {
+    int64_t step;
+    pl_prune_verdict verdict;
+} pl_prune_step;
+
+/* What pl_checkpoint_prune would do: *COUNT_OUT checkpoints by their steps, for the caller to free
+ * with pl_free. Errors: PL_IO_FAILED, PL_NO_MEMORY. */
+pl_status pl_checkpoint_prune_plan(pl_prune_step **steps_out, int64_t *count_out, const char *root,
+                                   int64_t keep, int64_t keep_every);
+
+/* Add the names of what pl_checkpoint_clean would remove from ROOT, each with a line feed. Errors:
+ * PL_IO_FAILED, PL_NO_MEMORY. */
+pl_status pl_checkpoint_left_overs(pl_text *names, const char *root);
 
 /* Remove checkpoints but for the KEEP latest and those that are pinned or whose step is a multiple
  * of KEEP_EVERY (0: of none). Errors as above. */

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "ckpt/weights_folder_values.h"
+#include "common/dtype_convert.h"
 #include "common/memory.h"
 
 /* --- rows --- */
@@ -102,5 +103,74 @@ pl_status pl_store_statistics(pl_value_statistics *out, pl_store_reader *reader,
     all.s.mean = finite > 0 ? all.sum / (double)finite : NAN;
     all.s.rms = finite > 0 ? sqrt(all.squares / (double)finite) : NAN;
     *out = all.s;
+    return PL_OK;
+}
+
+/* --- differences --- */
+
+typedef struct comparison {
+    pl_value_difference d;
+    double squares, squares_apart;
+    int64_t cols;
+} comparison;
+
+static void compare_value(comparison *c, float x, float y, int64_t row, int64_t col)
+{
+    pl_value_difference *d = &c->d;
+    double a = (double)x, b = (double)y, apart = fabs(a - b);
+    double larger = fabs(a) > fabs(b) ? fabs(a) : fabs(b);
+    ++d->different;
+    if (isnan(a) || isnan(b)) {
+        ++d->nans;
+        return;
+    }
+    c->squares_apart += apart * apart;
+    if (apart > d->largest || d->row < 0) {
+        d->largest = apart;
+        d->row = row;
+        d->col = col;
+    }
+    if (larger > 0 && isfinite(larger) && apart / larger > d->relative)
+        d->relative = apart / larger;
+}
+
+static void compare_rows(comparison *c, const pl_value_rows *a, const pl_value_rows *b)
+{
+    const float *x = a->numbers, *y = b->numbers;
+    int64_t count = (a->row_end - a->row_begin) * c->cols;
+    for (int64_t i = 0; i < count; ++i) {
+        if (isfinite(x[i])) c->squares += (double)x[i] * (double)x[i];
+        if (pl_float_to_bits(x[i]) != pl_float_to_bits(y[i]))
+            compare_value(c, x[i], y[i], a->row_begin + i / c->cols, i % c->cols);
+    }
+    c->d.values += count;
+}
+
+static pl_status compare_all(comparison *c, pl_value_rows *a, pl_value_rows *b, int64_t rows)
+{
+    for (int64_t row = 0; row < rows; row += a->most) {
+        int64_t end = rows - row < a->most ? rows : row + a->most;
+        PL_TRY(pl_value_rows_read(a, row, end));
+        PL_TRY(pl_value_rows_read(b, row, end));
+        compare_rows(c, a, b);
+    }
+    return PL_OK;
+}
+
+pl_status pl_store_compare(pl_value_difference *out, pl_store_reader *a, pl_store_reader *b,
+                           pl_value_kind kind, int64_t tensor)
+{
+    const pl_tensor *facts = &pl_store_reader_manifest(a)->model.tensors[tensor];
+    int64_t most = pl_value_rows_most(facts);
+    comparison c = {.d = {.row = -1, .col = -1}, .cols = facts->cols};
+    pl_value_rows of_a, of_b = {.reader = NULL};
+    pl_status status = pl_value_rows_open(&of_a, a, kind, tensor, most);
+    if (status == PL_OK) status = pl_value_rows_open(&of_b, b, kind, tensor, most);
+    if (status == PL_OK) status = compare_all(&c, &of_a, &of_b, pl_tensor_total_rows(facts));
+    pl_value_rows_close(&of_a);
+    pl_value_rows_close(&of_b);
+    PL_TRY(status);
+    if (c.squares_apart > 0) c.d.relative_l2 = sqrt(c.squares_apart) / sqrt(c.squares);
+    *out = c.d;
     return PL_OK;
 }

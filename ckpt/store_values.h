@@ -20,6 +20,22 @@ typedef struct pl_value_statistics {
 pl_status pl_store_statistics(pl_value_statistics *out, pl_store_reader *reader, pl_value_kind kind,
                               int64_t tensor);
 
+/* How two checkpoints differ in one kind of one tensor. Values are compared as fp32, in which each
+ * type is exact: equal bits there are equal bits in the checkpoints where the types are equal. */
+typedef struct pl_value_difference {
+    int64_t values, different; /* how many, and how many of them are of other bits */
+    int64_t nans;              /* ... where one of the two is NaN: in no number below */
+    double largest;            /* |a - b| */
+    int64_t row, col;          /* where it is, in the whole tensor; -1: nowhere */
+    double relative;           /* largest |a - b| / max(|a|, |b|) of finite values */
+    double relative_l2;        /* of a - b, over that of a; infinite where a is zero */
+} pl_value_difference;
+
+/* Compare KIND of TENSOR, which is of the same shape in both, and kept in both. Errors: those of
+ * pl_store_read. */
+pl_status pl_store_compare(pl_value_difference *out, pl_store_reader *a, pl_store_reader *b,
+                           pl_value_kind kind, int64_t tensor);
+
 /* A few rows of one kind of one tensor as fp32. Made by pl_value_rows_open; freed with
  * pl_value_rows_close, also after a failure. */
 typedef struct pl_value_rows {
