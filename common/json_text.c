@@ -50,7 +50,7 @@ static int add_piece(const char *piece, size_t length, void *text)
 
 pl_status pl_json_finish(pl_json_builder *builder, pl_text *text, json_t *value)
 {
-    int digits = builder->digits > 0 ? builder->digits : 6;
+    size_t digits = builder->digits > 0 ? (size_t)builder->digits : 6;
     size_t flags = JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(digits);
     if (!value || json_dump_callback(value, add_piece, text, flags) != 0) builder->failed = true;
     if (pl_library_failed()) builder->failed = true;
