@@ -32,6 +32,7 @@ pl_status pl_hdf5_fail(const char *path, const char *what)
 void pl_hdf5_enter(void)
 {
     pthread_mutex_lock(&library);
+    (void)H5dont_atexit(); /* at the end it would crash on a file that a full disk left half open */
     (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* words are taken, not printed */
 }
 

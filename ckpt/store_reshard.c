@@ -339,7 +339,8 @@ static pl_status reshard(job *j, uint64_t nonce)
     PL_TRY(pl_checkpoint_clean(root, nonce, NULL));
     if (is_done(j, nonce)) return PL_OK;
     PL_TRY(sign(j, nonce));
-    PL_TRY(pl_checkpoint_check(root, step, j->bytes - pl_checkpoint_found(root, step, nonce)));
+    int64_t found = pl_checkpoint_found(root, step, nonce);
+    PL_TRY(pl_checkpoint_check(root, step, found < j->bytes ? j->bytes - found : 0));
     PL_TRY(pl_checkpoint_begin(&j->folder, root, step, nonce));
     PL_TRY(pl_checkpoint_uncommit(pl_text_string(&j->folder)));
     PL_TRY(run_threads(j));
