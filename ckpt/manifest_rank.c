@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ckpt/manifest_keys.h"
 #include "common/json.h"
 #include "common/memory.h"
 
@@ -156,11 +157,10 @@ static pl_status check_apart(const pl_rank_boxes *rank, const pl_manifest *manif
 
 static pl_status read_all(const reader *r, const pl_json_node *top)
 {
-    static const char *const keys[] = {"rank", "bytes", "outside", "sums", "boxes"};
     static const char *const kinds[] = {"param", "master", "adam_m", "adam_v"};
     pl_rank_boxes *rank = r->rank;
     pl_json_node boxes;
-    PL_TRY(pl_json_check_keys(top, keys, 5));
+    PL_TRY(pl_manifest_check_keys(top, PL_KEYS_RANK));
     PL_TRY(pl_json_integer(&rank->rank, top, "rank", 0, r->manifest->layout.world - 1));
     PL_TRY(pl_json_integer(&rank->data_bytes, top, "bytes", 0, INT64_MAX));
     PL_TRY(read_hash(&rank->outside_hash, top, "outside"));

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ckpt/manifest.h"
+#include "ckpt/manifest_keys.h"
 #include "common/json.h"
 #include "common/memory.h"
 
@@ -177,12 +178,10 @@ static pl_status read_kept(pl_kept_values *kept, const pl_json_node *object, boo
 static pl_status read_tensor(pl_kept_values *kept, const pl_json_node *object,
                              const pl_tensor *tensor)
 {
-    static const char *const keys[] = {"name",  "shape",  "experts", "class", "frozen",
-                                       "param", "master", "adam_m",  "adam_v"};
     int64_t experts = 0;
     bool frozen = false;
     pl_text name = {0};
-    PL_TRY(pl_json_check_keys(object, keys, sizeof keys / sizeof *keys));
+    PL_TRY(pl_manifest_check_keys(object, PL_KEYS_TENSOR));
     pl_tensor_name(&name, tensor);
     pl_status status = pl_text_status(&name);
     if (status == PL_OK) status = read_text(object, "name", pl_text_string(&name));
@@ -304,12 +303,8 @@ static pl_status keep_object(struct json_t **out, const pl_json_node *top, const
 
 static pl_status read_all(pl_manifest *m, const pl_json_node *top)
 {
-    static const char *const keys[] = {
-        "format",   "requires",   "trained", "step",       "updates", "tokens",    "windows",
-        "seed",     "optimizer",  "layout",  "model_name", "model",   "keep_fp32", "frozen",
-        "settings", "provenance", "tensors", "files",      "hash"};
     PL_TRY(read_version(top));
-    PL_TRY(pl_json_check_keys(top, keys, sizeof keys / sizeof *keys));
+    PL_TRY(pl_manifest_check_keys(top, PL_KEYS_MANIFEST));
     PL_TRY(read_progress(m, top));
     PL_TRY(read_model(m, top));
     PL_TRY(keep_object(&m->settings, top, "settings"));
