@@ -22,9 +22,9 @@ typedef struct pl_weights pl_weights;
 /* Open the weights at PATH (as pl_safetensors_set_open) for MODEL, and check that they are its:
  * every tensor is there with its shape and type F32, BF16 or F16, and no other is. The head of a
  * tied model may be absent, or equal to the embedding bit for bit. Rotary frequencies
- * ("...rotary_emb.inv_freq"), which old files hold though they are no parameters, are skipped.
- * A config.json beside them that says otherwise than MODEL (rope_theta, ...) is noted. MODEL is
- * not kept. The caller closes with pl_weights_close. Not collective. Errors: PL_BAD_INPUT
+ * ("...rotary_emb.inv_freq"), which old files hold though they are no parameters, are skipped and
+ * noted. A config.json beside them that says otherwise than MODEL (rope_theta, ...) is noted. MODEL
+ * is not kept. The caller closes with pl_weights_close. Not collective. Errors: PL_BAD_INPUT
  * with all that is missing, unexpected or of the wrong shape or type at once; those of
  * pl_safetensors_set_open; those of pl_model_read for the config.json. */
 pl_status pl_weights_open(pl_weights **out, const char *path, const pl_model *model);
@@ -37,6 +37,16 @@ void pl_weights_close(pl_weights *weights); /* NULL is allowed */
  * PL_NO_MEMORY. */
 pl_status pl_weights_read(const pl_weights *weights, const pl_tensor *tensor, int64_t row_begin,
                           int64_t row_end, pl_dtype dtype, void *out);
+
+/* The same of COUNT values from number FIRST of the whole (stacked) TENSOR, rows one after another.
+ */
+pl_status pl_weights_read_values(const pl_weights *weights, const pl_tensor *tensor, int64_t first,
+                                 int64_t count, pl_dtype dtype, void *out);
+
+/* The type that TENSOR has in the files. Errors: PL_UNSUPPORTED naming both types where experts of
+ * a stacked tensor have several; PL_INTERNAL for another model's tensor; PL_NO_MEMORY. */
+pl_status pl_weights_stored_dtype(pl_dtype *out, const pl_weights *weights,
+                                  const pl_tensor *tensor);
 
 /* What was odd about the files and let pass, a line each; "" when nothing was. Borrowed. */
 const char *pl_weights_notes(const pl_weights *weights);

@@ -24,9 +24,9 @@ typedef struct complaint {
 } complaint;
 
 typedef struct checker {
-    const pl_safetensors_set *set;
-    bool *known; /* by place: the model has it */
-    complaint missing, wrong, unexpected;
+    pl_safetensors_set *set; /* gets notes */
+    bool *known;             /* by place: the model has it */
+    complaint missing, wrong, unexpected, skipped;
 } checker;
 
 static void complain(complaint *c, const char *name)
@@ -138,18 +138,28 @@ static pl_status say(const checker *c, const char *path, const pl_model *model)
     return status;
 }
 
+static void note_skipped(pl_text *notes, const char *path, const complaint *skipped)
+{
+    if (skipped->count == 0) return;
+    pl_text_add(notes, "%s: not read, since they are no parameters (%" PRId64 "): %s%s\n", path,
+                skipped->count, pl_text_string(&skipped->words),
+                skipped->count > SHOWN_NAMES ? "; ..." : "");
+    notes->out_of_memory |= skipped->words.out_of_memory;
+}
+
 static pl_status check_all(checker *c, const char *path, const pl_model *model)
 {
     for (int64_t i = 0; i < model->tensor_count; ++i) PL_TRY(check_tensor(c, &model->tensors[i]));
     if (model->tie_word_embeddings) PL_TRY(check_tied_head(c));
     for (int64_t i = 0; i < c->set->place_count; ++i) {
         const char *name = c->set->places[i].tensor->name;
-        if (!c->known[i] && !is_skipped(name)) complain(&c->unexpected, name);
+        if (!c->known[i]) complain(is_skipped(name) ? &c->skipped : &c->unexpected, name);
     }
+    note_skipped(&c->set->notes, path, &c->skipped);
     return say(c, path, model);
 }
 
-static pl_status check(const pl_safetensors_set *set, const char *path, const pl_model *model)
+static pl_status check(pl_safetensors_set *set, const char *path, const pl_model *model)
 {
     checker c = {.set = set};
     PL_TRY(pl_allocate(&c.known, (size_t)set->place_count, sizeof *c.known, "known tensors"));
@@ -158,6 +168,7 @@ static pl_status check(const pl_safetensors_set *set, const char *path, const pl
     pl_text_free(&c.missing.words);
     pl_text_free(&c.wrong.words);
     pl_text_free(&c.unexpected.words);
+    pl_text_free(&c.skipped.words);
     return status;
 }
 
@@ -207,27 +218,78 @@ static pl_status read_values(const pl_safetensors_place *place, int64_t first, i
     return PL_OK;
 }
 
+/* The tensor of the files that expert EXPERT of TENSOR is; NAME is room for its name. */
+static pl_status find_place(const pl_safetensors_place **out, const pl_weights *weights,
+                            const pl_tensor *tensor, int64_t expert, pl_text *name)
+{
+    PL_TRY(pl_weights_name(name, tensor, expert));
+    *out = pl_safetensors_set_find(&weights->set, pl_text_string(name));
+    if (!*out || !has_shape((*out)->tensor, tensor))
+        return PL_FAIL(PL_INTERNAL, "%s is no tensor of the model that was checked",
+                       pl_text_string(name));
+    return PL_OK;
+}
+
+static pl_status read_range(const pl_weights *weights, const pl_tensor *tensor, int64_t first,
+                            int64_t count, pl_dtype dtype, char *out)
+{
+    int64_t each = tensor->rows * tensor->cols, now = 0;
+    pl_text name = {0};
+    pl_status status = PL_OK;
+    for (int64_t done = 0; done < count && status == PL_OK; done += now) {
+        const pl_safetensors_place *place = NULL;
+        int64_t expert = (first + done) / each, inside = (first + done) % each;
+        now = count - done < each - inside ? count - done : each - inside;
+        status = find_place(&place, weights, tensor, expert, &name);
+        if (status == PL_OK)
+            status = read_values(place, inside, now, dtype, out + done * pl_dtype_bytes(dtype));
+    }
+    pl_text_free(&name);
+    return status;
+}
+
+pl_status pl_weights_read_values(const pl_weights *weights, const pl_tensor *tensor, int64_t first,
+                                 int64_t count, pl_dtype dtype, void *out)
+{
+    int64_t all = pl_tensor_elements(tensor);
+    if (first < 0 || count < 0 || first > all || count > all - first)
+        return PL_FAIL(PL_INTERNAL, "values [%" PRId64 ", +%" PRId64 ") of %s, which has %" PRId64,
+                       first, count, tensor->suffix, all);
+    PL_TRY(pl_weights_check_rows(tensor, 0, 0, dtype));
+    return read_range(weights, tensor, first, count, dtype, out);
+}
+
 pl_status pl_weights_read(const pl_weights *weights, const pl_tensor *tensor, int64_t row_begin,
                           int64_t row_end, pl_dtype dtype, void *out)
 {
-    pl_text name = {0};
-    pl_status status = pl_weights_check_rows(tensor, row_begin, row_end, dtype);
-    for (int64_t row = row_begin; row < row_end && status == PL_OK;) {
-        pl_weights_span span = pl_weights_first_span(tensor, row, row_end);
-        int64_t rows = span.row_end - span.row_begin;
-        status = pl_weights_name(&name, tensor, span.expert);
-        if (status != PL_OK) break;
-        const pl_safetensors_place *place =
-            pl_safetensors_set_find(&weights->set, pl_text_string(&name));
-        if (!place || !has_shape(place->tensor, tensor))
-            status = PL_FAIL(PL_INTERNAL, "%s is no tensor of the model that was checked",
-                             pl_text_string(&name));
-        else
-            status =
-                read_values(place, span.row_begin * tensor->cols, rows * tensor->cols, dtype,
-                            (char *)out + (row - row_begin) * tensor->cols * pl_dtype_bytes(dtype));
-        row += rows;
+    PL_TRY(pl_weights_check_rows(tensor, row_begin, row_end, dtype));
+    return read_range(weights, tensor, row_begin * tensor->cols,
+                      (row_end - row_begin) * tensor->cols, dtype, out);
+}
+
+static pl_status stored_dtype(pl_dtype *out, const pl_weights *weights, const pl_tensor *tensor,
+                              pl_text *name)
+{
+    pl_safetensors_type first = PL_SAFETENSORS_F32;
+    for (int64_t expert = 0; expert < pl_weights_count(tensor); ++expert) {
+        const pl_safetensors_place *place = NULL;
+        PL_TRY(find_place(&place, weights, tensor, expert, name));
+        if (expert == 0) first = place->tensor->type;
+        if (place->tensor->type != first)
+            return PL_FAIL(PL_UNSUPPORTED,
+                           "%s is %s, and that of expert 0 is %s: the experts of a layer are kept "
+                           "as one tensor of one type",
+                           pl_text_string(name), pl_safetensors_type_name(place->tensor->type),
+                           pl_safetensors_type_name(first));
     }
+    (void)pl_safetensors_type_dtype(out, first); /* has_shape has looked at it */
+    return PL_OK;
+}
+
+pl_status pl_weights_stored_dtype(pl_dtype *out, const pl_weights *weights, const pl_tensor *tensor)
+{
+    pl_text name = {0};
+    pl_status status = stored_dtype(out, weights, tensor, &name);
     pl_text_free(&name);
     return status;
 }
