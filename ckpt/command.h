@@ -19,7 +19,8 @@ extern "C" {
 
 typedef struct pl_output {
     pl_text text;
-    bool colours; /* a terminal reads it */
+    bool colours;                 /* a terminal reads it */
+    const char *version, *commit; /* of the program, for provenances; commit "": not known */
 } pl_output;
 
 /* ARGUMENTS[0] is the command's name; ARGUMENTS[COUNT] is NULL, as for main. */
@@ -30,6 +31,8 @@ pl_status pl_command_diff(pl_output *output, int count, char **arguments);
 pl_status pl_command_prune(pl_output *output, int count, char **arguments);
 pl_status pl_command_pin(pl_output *output, int count, char **arguments);
 pl_status pl_command_unpin(pl_output *output, int count, char **arguments);
+pl_status pl_command_import(pl_output *output, int count, char **arguments);
+pl_status pl_command_export(pl_output *output, int count, char **arguments);
 pl_status pl_command_tables(pl_output *output, int count, char **arguments);
 
 /* Add the help of a command. */
@@ -38,6 +41,9 @@ pl_status pl_command_help(pl_output *output, const pl_command_usage *usage);
 /* Take VALUE as the only WORD of a command, which names a checkpoint. Errors: PL_BAD_INPUT for a
  * second one. */
 pl_status pl_command_take_word(const char **word, const pl_command_usage *usage, const char *value);
+
+/* Read VALUE of --dtype: fp32, bf16 or fp16; PL_DTYPE_COUNT for as-stored. Errors: PL_BAD_INPUT. */
+pl_status pl_command_dtype(pl_dtype *out, const pl_command_usage *usage, const char *value);
 
 /* Add TEXT between the signs that make it bold, green or red where OUTPUT has colours. */
 typedef enum pl_colour { PL_COLOUR_BOLD, PL_COLOUR_GREEN, PL_COLOUR_RED } pl_colour;

@@ -94,6 +94,19 @@ static void add_json(pl_text *text)
         {"prune", "left_overs", "folders of killed processes that were removed"},
         {"prune", "removed", "steps"},
         {"prune", "kept", "of each: step, why (newest, multiple, pinned)"},
+        {"import", "checkpoint", "the folder that was made"},
+        {"import", "tensors", "of the model; experts of a layer are one"},
+        {"import", "ranks", "whose files were written"},
+        {"import", "bytes", "of values"},
+        {"import", "notes", "what was odd about the files and let pass, lines of text"},
+        {"import", "seconds", "how long it took"},
+        {"export", "checkpoint", "the folder that was read"},
+        {"export", "folder", "the one that was written"},
+        {"export", "files", "of tensors"},
+        {"export", "tensors", "in them; experts count one by one"},
+        {"export", "masters", "tensors of the model that were written from masters"},
+        {"export", "bytes", "of tensors"},
+        {"export", "seconds", "how long it took"},
     };
     pl_text_add_string(text, "| command | key | what it is |\n|---|---|---|\n");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; ++i)

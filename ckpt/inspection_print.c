@@ -1,6 +1,7 @@
 /* An inspection as text and tables. */
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 #include "ckpt/inspection.h"
 #include "common/table.h"
@@ -43,10 +44,12 @@ static void add_words(pl_text *text, const char *head, char *const *words, int c
     pl_text_free(&list);
 }
 
-/* A string as it is, a list word by word, anything else as JSON. */
+/* A string as it is, one of several lines by its length, a list word by word, whole numbers. */
 static void add_value(pl_text *text, const json_t *value)
 {
-    if (json_is_string(value)) {
+    if (json_is_string(value) && strchr(json_string_value(value), '\n')) {
+        pl_text_add(text, "%zu bytes of text", json_string_length(value));
+    } else if (json_is_string(value)) {
         pl_text_add_string(text, json_string_value(value));
     } else if (json_is_array(value)) {
         for (size_t i = 0; i < json_array_size(value); ++i) {

@@ -28,6 +28,8 @@ static const command commands[] = {
     {"prune", pl_command_prune, "remove old checkpoints of a run"},
     {"pin", pl_command_pin, "keep a checkpoint from being removed"},
     {"unpin", pl_command_unpin, "let it be removed again"},
+    {"import", pl_command_import, "make a checkpoint of a Hugging Face folder"},
+    {"export", pl_command_export, "write a checkpoint as a Hugging Face folder"},
     {"tables", pl_command_tables, "print what the pages under docs/ quote"},
 };
 
@@ -110,7 +112,9 @@ static int complain(pl_status status)
 int main(int count, char **arguments)
 {
     const char *terminal = getenv("TERM");
-    pl_output output = {.colours = isatty(STDOUT_FILENO) && !getenv("NO_COLOR") && terminal &&
+    pl_output output = {.version = PLEAT_VERSION,
+                        .commit = PLEAT_COMMIT,
+                        .colours = isatty(STDOUT_FILENO) && !getenv("NO_COLOR") && terminal &&
                                    strcmp(terminal, "dumb") != 0};
     pl_json_check_memory();
     signal(SIGPIPE, SIG_IGN); /* a reader that left is a failed write, in words */
