@@ -1,8 +1,11 @@
 /* safetensors: files of the library's own and of a malformed collection (testdata/safetensors),
  * with what a strict reader must say of each. */
+#include <fcntl.h>
 #include <jansson.h>
+#include <sys/resource.h>
 
-#include "ckpt/safetensors.h"
+#include "ckpt/safetensors_layout.h"
+#include "ckpt/safetensors_set.h"
 #include "common/json.h"
 #include "common/memory.h"
 #include "common/text.h"
@@ -280,6 +283,55 @@ static void rows_are_cut_from_the_whole(void **state)
     remove_scratch(&s);
 }
 
+/* Blocks of 512 bytes that the process has read from disks and files. */
+static long blocks_read(void)
+{
+    struct rusage usage;
+    assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+    return usage.ru_inblock;
+}
+
+/* 100 GB, of which the disk holds next to nothing: opened, listed and cut without reading data. */
+static void a_file_of_100_gigabytes_is_only_looked_at(void **state)
+{
+    scratch s = make_scratch();
+    const int64_t rows = 24400000, cols = 1024, row = cols * 4;
+    const int64_t shape[] = {rows, cols}, small[] = {3};
+    pl_safetensors_item items[] = {
+        {.name = "large", .type = PL_SAFETENSORS_F32, .dimensions = 2, .shape = shape},
+        {.name = "small", .type = PL_SAFETENSORS_BF16, .dimensions = 1, .shape = small}};
+    pl_text header = {0};
+    pl_safetensors file;
+    pl_safetensors_set set;
+    int64_t bytes = 0;
+    float values[1024] = {0}, found[1024];
+    (void)state;
+    assert_ok(pl_safetensors_layout(items, 2, NULL, 0, &header, &bytes));
+    assert_in_range(bytes, INT64_C(99900000000), INT64_C(100000000000));
+    write_bytes(&s, "model.safetensors", header.bytes, header.length);
+    int descriptor = open(in_scratch(&s, "model.safetensors"), O_RDWR);
+    assert_true(descriptor >= 0);
+    for (int i = 0; i < 1024; ++i) values[i] = (float)i;
+    if (ftruncate(descriptor, bytes) != 0) skip(); /* a file system without such files */
+    assert_int_equal(pwrite(descriptor, values, sizeof values, items[0].offset + (rows - 1) * row),
+                     row);
+    close(descriptor);
+    long before = blocks_read();
+    assert_ok(pl_safetensors_open(&file, in_scratch(&s, "model.safetensors")));
+    assert_int_equal(file.tensor_count, 2);
+    assert_int_equal(pl_safetensors_find(&file, "large")->bytes, rows * row);
+    assert_ok(pl_safetensors_read_rows(&file, pl_safetensors_find(&file, "large"), rows - 1, rows,
+                                       found));
+    assert_memory_equal(found, values, sizeof values);
+    pl_safetensors_close(&file);
+    assert_ok(pl_safetensors_set_open(&set, s.folder));
+    assert_int_equal(set.place_count, 2);
+    pl_safetensors_set_close(&set);
+    assert_in_range(blocks_read() - before, 0, 20000); /* 10 MB: far from 100 GB */
+    pl_text_free(&header);
+    remove_scratch(&s);
+}
+
 static void names_are_shown_on_one_line(void **state)
 {
     (void)state;
@@ -337,6 +389,7 @@ int main(void)
         cmocka_unit_test(headers_that_would_fill_memory_are_refused),
         cmocka_unit_test(any_cut_is_refused_and_any_flip_survived),
         cmocka_unit_test(rows_are_cut_from_the_whole),
+        cmocka_unit_test(a_file_of_100_gigabytes_is_only_looked_at),
         cmocka_unit_test(names_are_shown_on_one_line),
         cmocka_unit_test(types_have_names_and_sizes),
         cmocka_unit_test(failing_allocations_are_survived),
