@@ -103,14 +103,15 @@ static void show(void *context, int64_t done, int64_t bytes)
     pl_progress_show(context, done, bytes);
 }
 
-static pl_status export(pl_output *output, export_options *o)
+static pl_status export(pl_output *output, const export_options *o)
 {
     pl_progress progress = pl_progress_begin();
     pl_export_report report;
-    o->request.threads = o->threads > 0 ? (int)o->threads : pl_store_threads();
-    o->request.progress = show;
-    o->request.progress_context = &progress;
-    pl_status status = pl_store_export(&report, &o->request);
+    pl_export_request request = o->request;
+    request.threads = o->threads > 0 ? (int)o->threads : pl_store_threads();
+    request.progress = show;
+    request.progress_context = &progress;
+    pl_status status = pl_store_export(&report, &request);
     pl_progress_end(&progress);
     PL_TRY(status);
     double seconds = pl_progress_seconds(&progress);

@@ -118,21 +118,20 @@ static void show(void *context, int64_t done, int64_t bytes)
     pl_progress_show(context, done, bytes);
 }
 
-static pl_status import(pl_output *output, import_options *o)
+static pl_status import(pl_output *output, const import_options *o)
 {
     pl_progress progress = pl_progress_begin();
     pl_json_builder json = {.failed = false};
     pl_import_report report;
-    pl_import_request *request = &o->request;
-    PL_TRY(pl_layout_parse(&request->layout, o->layout));
-    request->threads = o->threads > 0 ? (int)o->threads : pl_store_threads();
-    request->progress = show;
-    request->progress_context = &progress;
-    request->provenance = make_provenance(&json, output, o);
+    pl_import_request request = o->request;
+    request.threads = o->threads > 0 ? (int)o->threads : pl_store_threads();
+    request.progress = show;
+    request.progress_context = &progress;
+    request.provenance = make_provenance(&json, output, o);
     pl_status status = PL_OK;
     if (json.failed) status = PL_FAIL(PL_NO_MEMORY, "out of memory for the provenance");
-    if (status == PL_OK) status = pl_store_import(&report, request);
-    pl_json_free(request->provenance);
+    if (status == PL_OK) status = pl_store_import(&report, &request);
+    pl_json_free(request.provenance);
     pl_progress_end(&progress);
     PL_TRY(status);
     double seconds = pl_progress_seconds(&progress);
@@ -154,5 +153,6 @@ pl_status pl_command_import(pl_output *output, int count, char **arguments)
     if (!o.request.checkpoint)
         return pl_arguments_refuse_word(
             &usage, "two folders are meant: one of Hugging Face's, and the checkpoint's", NULL);
+    PL_TRY(pl_layout_parse(&o.request.layout, o.layout));
     return import(output, &o);
 }

@@ -11,6 +11,7 @@
 #include "ckpt/store_folder.h"
 #include "ckpt/store_writer.h"
 #include "ckpt/weights_folder.h"
+#include "common/file_bytes.h"
 #include "common/json_text.h"
 #include "common/memory.h"
 #include "common/placement.h"
@@ -21,7 +22,7 @@ enum { PIECE = 4 * PL_CHECKPOINT_BLOCK, MOST_CONFIG = 1 << 24 };
 typedef struct importing {
     const pl_import_request *request;
     pl_text root;    /* the folder that gets "step-N" */
-    bool made_root;  /* it was not there before */
+    size_t made;     /* letters of the first folder of it that was not there; 0: all were */
     pl_text config;  /* the text of config.json */
     bool has_config; /* not so for built-in models */
     pl_model model;
@@ -73,27 +74,60 @@ static pl_status read_destination(importing *i)
     return PL_OK;
 }
 
-/* The root may be new; the folder that it stands in may not. */
-static pl_status check_root(importing *i)
+/* Nothing is made before it is known that there is no such checkpoint yet. */
+static pl_status check_root(const importing *i)
 {
     struct stat info;
     const char *root = pl_text_string(&i->root);
-    pl_text parent = {0};
-    if (stat(root, &info) == 0) {
-        if (S_ISDIR(info.st_mode))
-            return pl_checkpoint_check(root, i->manifest.progress.step, i->bytes);
-        return PL_FAIL(PL_BAD_INPUT, "%s: not a folder; a checkpoint is made in one", root);
+    if (stat(root, &info) != 0) return PL_OK;
+    if (S_ISDIR(info.st_mode))
+        return pl_checkpoint_check(root, i->manifest.progress.step, i->bytes);
+    return PL_FAIL(PL_BAD_INPUT, "%s: not a folder; a checkpoint is made in one", root);
+}
+
+/* Make the folder of the first LENGTH letters of the root, unless it is there. */
+static pl_status make_folder(importing *i, size_t length)
+{
+    struct stat info;
+    pl_text path = {0};
+    pl_text_add_bytes(&path, pl_text_string(&i->root), length);
+    pl_status status = pl_text_status(&path);
+    if (status == PL_OK && stat(pl_text_string(&path), &info) != 0) {
+        if (mkdir(pl_text_string(&path), 0777) == 0) {
+            if (i->made == 0) i->made = length;
+        } else if (errno != EEXIST) {
+            status = PL_FAIL(pl_file_is_wrong_name(errno) ? PL_BAD_INPUT : PL_IO_FAILED,
+                             "%s: making the folder: %s", pl_text_string(&path), strerror(errno));
+        }
     }
-    i->made_root = true;
-    const char *slash = strrchr(root, '/');
-    pl_text_add_bytes(&parent, slash ? root : ".",
-                      slash && slash > root ? (size_t)(slash - root) : 1);
-    pl_status status = pl_text_status(&parent);
-    if (status == PL_OK && (stat(pl_text_string(&parent), &info) != 0 || !S_ISDIR(info.st_mode)))
-        status = PL_FAIL(PL_BAD_INPUT, "%s: there is no folder %s to make it in", root,
-                         pl_text_string(&parent));
-    pl_text_free(&parent);
+    pl_text_free(&path);
     return status;
+}
+
+/* The root, with the folders around it. */
+static pl_status make_root(importing *i)
+{
+    for (size_t length = 1; length <= i->root.length; ++length) {
+        char next = i->root.bytes[length];
+        if ((next == '/' || next == '\0') && i->root.bytes[length - 1] != '/')
+            PL_TRY(make_folder(i, length));
+    }
+    return PL_OK;
+}
+
+/* What was made goes again, with the file of the lock. */
+static void remove_root(importing *i)
+{
+    pl_text path = {0};
+    if (i->made == 0) return;
+    if (pl_manifest_path(&path, pl_text_string(&i->root), ".lock") == PL_OK)
+        (void)unlink(pl_text_string(&path));
+    pl_text_free(&path);
+    while (i->root.length >= i->made && rmdir(pl_text_string(&i->root)) == 0) {
+        while (i->root.length > 0 && i->root.bytes[i->root.length - 1] != '/') --i->root.length;
+        while (i->root.length > 0 && i->root.bytes[i->root.length - 1] == '/') --i->root.length;
+        i->root.bytes[i->root.length] = '\0';
+    }
 }
 
 /* --- the model --- */
@@ -286,28 +320,23 @@ static pl_status write_ranks(importing *i)
     return status == PL_OK ? pl_checkpoint_commit(root, i->nonce, m) : status;
 }
 
-/* Where the root is new it goes again, with the file of the lock. */
-static void remove_root(const importing *i)
+static pl_status write_checked(importing *i)
 {
-    pl_text path = {0};
-    if (pl_manifest_path(&path, pl_text_string(&i->root), ".lock") == PL_OK)
-        (void)unlink(pl_text_string(&path));
-    (void)rmdir(pl_text_string(&i->root));
-    pl_text_free(&path);
+    const char *root = pl_text_string(&i->root);
+    int64_t step = i->manifest.progress.step;
+    PL_TRY(pl_checkpoint_lock(&i->lock, root));
+    PL_TRY(pl_checkpoint_check(root, step, i->bytes));
+    pl_status status = write_ranks(i);
+    if (status != PL_OK) pl_checkpoint_discard(root, step, i->nonce);
+    return status;
 }
 
 static pl_status write_all(importing *i)
 {
-    const char *root = pl_text_string(&i->root);
-    int64_t step = i->manifest.progress.step;
     PL_TRY(pl_checkpoint_draw_nonce(&i->nonce));
-    PL_TRY(pl_checkpoint_lock(&i->lock, root));
-    pl_status status = pl_checkpoint_check(root, step, i->bytes);
-    if (status == PL_OK) {
-        status = write_ranks(i);
-        if (status != PL_OK) pl_checkpoint_discard(root, step, i->nonce);
-    }
-    if (status != PL_OK && i->made_root) remove_root(i);
+    pl_status status = make_root(i);
+    if (status == PL_OK) status = write_checked(i);
+    if (status != PL_OK) remove_root(i);
     return status;
 }
 

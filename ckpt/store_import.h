@@ -45,9 +45,9 @@ typedef struct pl_import_report {
 } pl_import_report;
 
 /* Make the checkpoint. Values move in pieces, a few MiB for each thread. What is made stands in a
- * temporary folder until it is whole, and goes again after a failure; REQUEST's checkpoint must not
- * be there yet, the folder around its root must. Not collective. Errors: PL_BAD_INPUT for a model,
- * weights or a layout that do not fit (those of pl_model_open, pl_weights_open and
+ * temporary folder until it is whole, and goes again after a failure, with the folders around it
+ * that were made; REQUEST's checkpoint must not be there yet. Not collective. Errors: PL_BAD_INPUT
+ * for a model, weights or a layout that do not fit (those of pl_model_open, pl_weights_open and
  * pl_placement_check), for a checkpoint that is there, and when another process writes beside it;
  * PL_UNSUPPORTED for pp above 1, and experts of one layer in several types; PL_IO_FAILED;
  * PL_NO_MEMORY. */
