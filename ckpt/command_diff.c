@@ -232,7 +232,7 @@ static pl_status compare(pl_output *output, const diff_options *o, pl_store_read
 
 pl_status pl_command_diff(pl_output *output, int count, char **arguments)
 {
-    diff_options o = {NULL};
+    diff_options o = {0};
     bool help = false;
     pl_store_reader *a = NULL, *b = NULL;
     PL_TRY(pl_arguments_parse(&help, &usage, count, arguments, take, &o));

@@ -66,7 +66,7 @@ static pl_status inspect(pl_output *output, const inspect_options *o, const char
 
 pl_status pl_command_inspect(pl_output *output, int count, char **arguments)
 {
-    inspect_options o = {NULL};
+    inspect_options o = {0};
     bool help = false;
     pl_text folder = {0};
     PL_TRY(pl_arguments_parse(&help, &usage, count, arguments, take, &o));

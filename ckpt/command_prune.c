@@ -149,7 +149,7 @@ static pl_status add_json(pl_text *text, const pruning *p, bool dry_run)
 
 pl_status pl_command_prune(pl_output *output, int count, char **arguments)
 {
-    prune_options o = {NULL};
+    prune_options o = {0};
     pruning p = {.lock = -1};
     bool help = false;
     PL_TRY(pl_arguments_parse(&help, &prune_usage, count, arguments, take, &o));

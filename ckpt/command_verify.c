@@ -161,7 +161,7 @@ static pl_status verify(pl_output *output, const verify_options *o, const char *
 
 pl_status pl_command_verify(pl_output *output, int count, char **arguments)
 {
-    verify_options o = {NULL};
+    verify_options o = {0};
     bool help = false;
     pl_text folder = {0};
     PL_TRY(pl_arguments_parse(&help, &usage, count, arguments, take, &o));

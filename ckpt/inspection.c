@@ -136,7 +136,7 @@ static pl_status make(pl_inspection *i, const pl_inspection_request *request)
 
 pl_status pl_inspection_make(pl_inspection *out, const pl_inspection_request *request)
 {
-    *out = (pl_inspection){NULL};
+    *out = (pl_inspection){0};
     pl_status status = make(out, request);
     if (status != PL_OK) pl_inspection_free(out);
     return status;
@@ -148,5 +148,5 @@ void pl_inspection_free(pl_inspection *inspection)
     pl_manifest_free(&inspection->manifest);
     pl_free(inspection->chosen);
     pl_free(inspection->statistics);
-    *inspection = (pl_inspection){NULL};
+    *inspection = (pl_inspection){0};
 }

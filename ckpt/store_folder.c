@@ -376,25 +376,30 @@ pl_status pl_checkpoint_remove(const char *root, int64_t step)
     return status;
 }
 
-static bool is_pinned(const char *root, int64_t step)
+/* Pinned, too, where that cannot be found out. */
+static pl_status look_for_pin(bool *pinned, const char *root, int64_t step)
 {
     pl_text path = {0};
     struct stat info;
-    bool pinned = true; /* where that cannot be found out */
-    if (pl_checkpoint_path(&path, root, step) == PL_OK) {
+    pl_status status = pl_checkpoint_path(&path, root, step);
+    if (status == PL_OK) {
         pl_text_add_string(&path, "/" PL_CHECKPOINT_PIN);
-        if (pl_text_status(&path) == PL_OK)
-            pinned = lstat(pl_text_string(&path), &info) == 0 || errno != ENOENT;
+        status = pl_text_status(&path);
     }
+    if (status == PL_OK) *pinned = lstat(pl_text_string(&path), &info) == 0 || errno != ENOENT;
     pl_text_free(&path);
-    return pinned;
+    return status;
 }
 
-static pl_prune_verdict judge(const char *root, int64_t step, bool newest, int64_t keep_every)
+static pl_status judge(pl_prune_step *step, const char *root, bool newest, int64_t keep_every)
 {
-    if (newest) return PL_PRUNE_KEEP_NEWEST;
-    if (keep_every > 0 && step % keep_every == 0) return PL_PRUNE_KEEP_MULTIPLE;
-    return is_pinned(root, step) ? PL_PRUNE_KEEP_PINNED : PL_PRUNE_REMOVE;
+    bool pinned = false;
+    PL_TRY(look_for_pin(&pinned, root, step->step));
+    step->verdict = newest                                           ? PL_PRUNE_KEEP_NEWEST
+                    : keep_every > 0 && step->step % keep_every == 0 ? PL_PRUNE_KEEP_MULTIPLE
+                    : pinned                                         ? PL_PRUNE_KEEP_PINNED
+                                                                     : PL_PRUNE_REMOVE;
+    return PL_OK;
 }
 
 pl_status pl_checkpoint_prune_plan(pl_prune_step **steps_out, int64_t *count_out, const char *root,
@@ -404,10 +409,15 @@ pl_status pl_checkpoint_prune_plan(pl_prune_step **steps_out, int64_t *count_out
     PL_TRY(pl_checkpoint_steps(&steps, &count, root));
     pl_prune_step *plan = NULL;
     pl_status status = pl_allocate(&plan, (size_t)count, sizeof *plan, "checkpoints");
-    for (int64_t i = 0; status == PL_OK && i < count; ++i)
-        plan[i] = (pl_prune_step){steps[i], judge(root, steps[i], i >= count - keep, keep_every)};
+    for (int64_t i = 0; status == PL_OK && i < count; ++i) {
+        plan[i].step = steps[i];
+        status = judge(&plan[i], root, i >= count - keep, keep_every);
+    }
     pl_free(steps);
-    PL_TRY(status);
+    if (status != PL_OK) {
+        pl_free(plan);
+        return status;
+    }
     *steps_out = plan;
     *count_out = count;
     return PL_OK;

@@ -18,13 +18,30 @@ static herr_t take_words(unsigned depth, const H5E_error2_t *error, void *text)
     return 0;
 }
 
+static herr_t look_for_memory(unsigned depth, const H5E_error2_t *error, void *lacks)
+{
+    (void)depth;
+    if (error->maj_num == H5E_RESOURCE || error->min_num == H5E_CANTALLOC ||
+        error->min_num == H5E_NOSPACE)
+        *(bool *)lacks = true;
+    return 0;
+}
+
+bool pl_hdf5_lacks_memory(void)
+{
+    bool lacks = false;
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, look_for_memory, &lacks);
+    return lacks;
+}
+
 /* What the library says about a failure, innermost last. */
 pl_status pl_hdf5_fail(const char *path, const char *what)
 {
     pl_text words = {0};
+    bool lacks = pl_hdf5_lacks_memory();
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, take_words, &words);
-    pl_status status =
-        PL_FAIL(PL_IO_FAILED, "%s: HDF5 could not %s%.400s", path, what, pl_text_string(&words));
+    pl_status status = PL_FAIL(lacks ? PL_NO_MEMORY : PL_IO_FAILED, "%s: HDF5 could not %s%s%.400s",
+                               path, what, lacks ? ": out of memory" : "", pl_text_string(&words));
     pl_text_free(&words);
     return status;
 }

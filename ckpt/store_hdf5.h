@@ -14,8 +14,12 @@
 void pl_hdf5_enter(void);
 void pl_hdf5_leave(void);
 
-/* PL_IO_FAILED: "PATH: HDF5 could not WHAT: ..." with what the library says. */
+/* PL_IO_FAILED, or PL_NO_MEMORY where it was that: "PATH: HDF5 could not WHAT: ..." with what the
+ * library says. */
 pl_status pl_hdf5_fail(const char *path, const char *what);
+
+/* Whether the library's last failure was one of memory. */
+bool pl_hdf5_lacks_memory(void);
 
 /* A file that is being made; -1 where something is not open. */
 typedef struct pl_hdf5_file {

@@ -121,8 +121,9 @@ static pl_status look_at(hid_t file, const char *path, const pl_checkpoint_box *
         hid_t dataset = H5Dopen2(file, pl_text_string(&name), H5P_DEFAULT);
         bool right = dataset >= 0 && H5Dget_offset(dataset) == (haddr_t)box->offset &&
                      has_shape(dataset, tensor, box->row_end - box->row_begin);
+        if (!right && pl_hdf5_lacks_memory()) status = pl_hdf5_fail(path, "look at a dataset");
         if (dataset >= 0) H5Dclose(dataset);
-        if (!right)
+        if (!right && status == PL_OK)
             status =
                 PL_FAIL(PL_BAD_INPUT,
                         "%s: dataset %s is not there, or not of %" PRId64 " rows at byte %" PRId64
@@ -138,14 +139,15 @@ pl_status pl_store_check_layout(const char *path, const pl_checkpoint_boxes *box
 {
     pl_status status = PL_OK;
     pl_hdf5_enter();
-    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-    (void)H5Pset_file_locking(access, false, true);
-    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, access);
-    if (file < 0) status = pl_hdf5_fail(path, "open the file");
+    hid_t access = H5Pcreate(H5P_FILE_ACCESS), file = -1;
+    if (access < 0 || H5Pset_file_locking(access, false, true) < 0)
+        status = PL_FAIL(PL_NO_MEMORY, "out of memory for HDF5");
+    if (status == PL_OK) file = H5Fopen(path, H5F_ACC_RDONLY, access);
+    if (status == PL_OK && file < 0) status = pl_hdf5_fail(path, "open the file");
     for (size_t i = 0; status == PL_OK && i < boxes->count; ++i)
         status = look_at(file, path, &boxes->box[i], &model->tensors[boxes->box[i].tensor]);
     if (file >= 0) H5Fclose(file);
-    H5Pclose(access);
+    if (access >= 0) H5Pclose(access);
     pl_hdf5_leave();
     return status;
 }

@@ -29,7 +29,8 @@ pl_status pl_store_write_index(const char *path, const pl_manifest *manifest,
                                const pl_checkpoint_map *map);
 
 /* Whether the file of a rank, whose bytes outside boxes are known to be right, has all BOXES where
- * they are said to be. Errors: PL_BAD_INPUT naming the file and the dataset. */
+ * they are said to be. Errors: PL_BAD_INPUT naming the file and the dataset; PL_IO_FAILED when HDF5
+ * cannot open the file; PL_NO_MEMORY. */
 pl_status pl_store_check_layout(const char *path, const pl_checkpoint_boxes *boxes,
                                 const pl_model *model);
 

@@ -266,6 +266,7 @@ pl_status pl_read_file(char **bytes_out, size_t *length_out, const char *file, s
     if (!stream) {
         int cause = errno;
         if (descriptor >= 0) close(descriptor);
+        if (cause == ENOMEM) return PL_FAIL(PL_NO_MEMORY, "%s: %s", file, strerror(cause));
         return PL_FAIL(pl_file_is_wrong_name(cause) ? PL_BAD_INPUT : PL_IO_FAILED, "%s: %s", file,
                        strerror(cause));
     }

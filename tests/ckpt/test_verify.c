@@ -291,6 +291,225 @@ static void swapped_checkpoints_are_found(void **state)
     end_patient(&p);
 }
 
+/* --- what is said --- */
+
+static const pl_damage *only_damage(const pl_verify_report *report, pl_damage_kind kind)
+{
+    assert_int_equal(report->damages.count, 1);
+    assert_int_equal(report->damages.list[0].kind, kind);
+    return &report->damages.list[0];
+}
+
+/* A tensor of three blocks, the last of them short: the place of each is told, and neighbours are
+ * told together. */
+static void damage_of_values_has_its_place(void **state)
+{
+    enum { ROW = 64 * 4, ROWS = 257 * 40, BLOCK = PL_CHECKPOINT_BLOCK };
+    static const char large[] =
+        "{\"model_type\": \"llama\", \"hidden_size\": 64, \"num_hidden_layers\": 1,"
+        " \"num_attention_heads\": 1, \"num_key_value_heads\": 1, \"head_dim\": 2,"
+        " \"intermediate_size\": 2, \"vocab_size\": 10280, \"max_position_embeddings\": 8,"
+        " \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000.0, \"tie_word_embeddings\": true,"
+        " \"torch_dtype\": \"float32\"}";
+    patient p = make_patient_of(large, PL_FP32, PL_OPTIMIZER_SGD, "single:world=1");
+    char path[SCRATCH_PATH];
+    pl_rank_boxes boxes;
+    pl_manifest manifest;
+    (void)state;
+    assert_ok(pl_manifest_read(&manifest, in_scratch(&p.s, "step-1")));
+    assert_ok(pl_rank_boxes_read(&boxes, &manifest, in_scratch(&p.s, "step-1"), 0));
+    const pl_checkpoint_box *box = pl_checkpoint_boxes_find(&boxes.boxes, PL_VALUE_PARAMETER, 0);
+    assert_int_equal(box->bytes, ROWS * ROW);
+    snprintf(path, sizeof path, "%s", path_of(&p, "rank-00000.h5"));
+    write_at(path, box->offset + 2 * BLOCK + 100, "damage", 6);
+    pl_verify_report report = verify(&p.s, "step-1", 3);
+    const pl_damage *damage = only_damage(&report, PL_DAMAGE_VALUES);
+    assert_int_equal(damage->tensor, 0);
+    assert_int_equal(damage->row_begin, 2 * BLOCK / ROW);
+    assert_int_equal(damage->row_end, ROWS);
+    assert_int_equal(damage->byte_begin, box->offset + 2 * BLOCK);
+    assert_int_equal(damage->byte_end, box->offset + box->bytes);
+    pl_text words = {0};
+    pl_damage_print(&words, damage, &report.manifest.model);
+    assert_non_null(strstr(pl_text_string(&words),
+                           "rows 8192-10279 of model.embed_tokens.weight (param), bytes "));
+    pl_text_free(&words);
+    pl_verify_report_free(&report);
+    write_at(path, box->offset + BLOCK, "damage", 6);
+    report = verify(&p.s, "step-1", 3);
+    damage = only_damage(&report, PL_DAMAGE_VALUES); /* two blocks, one after the other */
+    assert_int_equal(damage->row_begin, BLOCK / ROW);
+    assert_int_equal(damage->row_end, ROWS);
+    pl_verify_report_free(&report);
+    pl_rank_boxes_free(&boxes);
+    pl_manifest_free(&manifest);
+    end_patient(&p);
+}
+
+/* Values are judged by what their sums would be, all together, where the sums are gone. */
+static void values_are_judged_without_sums(void **state)
+{
+    patient p = make_patient(PL_FP32, PL_OPTIMIZER_SGD, "legacy:world=2");
+    (void)state;
+    assert_int_equal(unlink(path_of(&p, "rank-00001.sums")), 0);
+    pl_verify_report report = verify(&p.s, "step-1", 2);
+    only_damage(&report, PL_DAMAGE_MISSING);
+    pl_verify_report_free(&report);
+    write_at(path_of(&p, "rank-00001.h5"), 4000, "damaged, wherever that is", 25);
+    report = verify(&p.s, "step-1", 2);
+    assert_true(names(&report, PL_DAMAGE_MISSING, "rank-00001.sums"));
+    assert_true(names(&report, PL_DAMAGE_VALUES, "rank-00001.h5") ||
+                names(&report, PL_DAMAGE_OUTSIDE, "rank-00001.h5"));
+    pl_verify_report_free(&report);
+    end_patient(&p);
+}
+
+static void other_ranks_are_looked_at(void **state)
+{
+    patient p = make_patient(PL_FP32, PL_OPTIMIZER_SGD, "legacy:world=3");
+    pl_rank_boxes boxes;
+    pl_manifest manifest;
+    (void)state;
+    assert_ok(pl_manifest_read(&manifest, in_scratch(&p.s, "step-1")));
+    assert_ok(pl_rank_boxes_read(&boxes, &manifest, in_scratch(&p.s, "step-1"), 2));
+    write_at(path_of(&p, "rank-00000.json"), 10, "!", 1);
+    write_at(path_of(&p, "rank-00001.sums"), 3, "!", 1);
+    write_at(path_of(&p, "rank-00002.h5"), boxes.boxes.box[0].offset, "!", 1);
+    write_at(path_of(&p, "index.h5"), 3, "?", 1);
+    write_words(&p.s, "step-1/surplus", "");
+    write_words(&p.s, "step-1/pinned", "");
+    pl_verify_report report = verify(&p.s, "step-1", 2);
+    assert_int_equal(report.damages.count, 5);
+    assert_int_equal(pl_damages_count(&report.damages), 4);
+    assert_int_equal(report.unseen, 1);
+    assert_true(names(&report, PL_DAMAGE_LIST, "rank-00000.json"));
+    assert_true(names(&report, PL_DAMAGE_SUMS, "rank-00001.sums"));
+    assert_true(names(&report, PL_DAMAGE_VALUES, "rank-00002.h5"));
+    assert_true(names(&report, PL_DAMAGE_INDEX, "index.h5"));
+    assert_true(names(&report, PL_DAMAGE_SURPLUS, "surplus"));
+    pl_verify_report_free(&report);
+    pl_rank_boxes_free(&boxes);
+    pl_manifest_free(&manifest);
+    end_patient(&p);
+}
+
+/* --- checkpoints that were written wrong: every hash is right --- */
+
+/* The files of one rank, to be written again otherwise. */
+typedef struct forgery {
+    const patient *p;
+    pl_manifest manifest;
+    pl_rank_boxes boxes;
+    int64_t index;
+} forgery;
+
+static forgery open_forgery(const patient *p, int64_t index)
+{
+    forgery f = {.p = p, .index = index};
+    assert_ok(pl_manifest_read(&f.manifest, in_scratch(&p->s, "step-1")));
+    assert_ok(pl_rank_boxes_read(&f.boxes, &f.manifest, in_scratch(&p->s, "step-1"), index));
+    return f;
+}
+
+static void close_forgery(forgery *f)
+{
+    char name[PL_MANIFEST_NAME];
+    pl_text text = {0};
+    pl_manifest_rank *facts = &f->manifest.ranks[f->index];
+    facts->sums.hash = f->boxes.sums_hash;
+    facts->data.hash = pl_hash_pair(f->boxes.sums_hash, f->boxes.outside_hash);
+    assert_ok(pl_rank_boxes_write(&text, &f->boxes));
+    facts->boxes = (pl_file_facts){(int64_t)text.length, pl_hash(text.bytes, text.length)};
+    pl_manifest_rank_file(facts->rank, ".json", name);
+    replace_bytes(path_of(f->p, name), text.bytes, text.length);
+    assert_ok(pl_manifest_write(&text, &f->manifest));
+    replace_bytes(path_of(f->p, PL_MANIFEST_FILE), text.bytes, text.length);
+    pl_text_free(&text);
+    pl_rank_boxes_free(&f->boxes);
+    pl_manifest_free(&f->manifest);
+}
+
+static void rows_twice_and_nowhere_are_found(void **state)
+{
+    patient p = make_patient(PL_FP32, PL_OPTIMIZER_SGD, "legacy:world=2");
+    forgery f = open_forgery(&p, 1);
+    (void)state;
+    assert_int_equal(f.boxes.boxes.box[0].row_begin, 2); /* of four */
+    f.boxes.boxes.box[0].row_begin = 1;
+    f.boxes.boxes.box[0].row_end = 3;
+    close_forgery(&f);
+    pl_verify_report report = verify(&p.s, "step-1", 2);
+    assert_int_equal(report.damages.count, 2);
+    const pl_damage *twice = &report.damages.list[0], *nowhere = &report.damages.list[1];
+    assert_true(twice->kind == PL_DAMAGE_COVER && nowhere->kind == PL_DAMAGE_COVER);
+    assert_true(twice->row_begin == 1 && twice->row_end == 2);
+    assert_non_null(strstr(twice->words, "are twice there: rank 0 and rank 1"));
+    assert_true(nowhere->row_begin == 3 && nowhere->row_end == 4);
+    assert_non_null(strstr(nowhere->words, "are in no rank's file"));
+    pl_verify_report_free(&report);
+    end_patient(&p);
+}
+
+/* The list has the two moments of a tensor the other way round, and so have the sums; HDF5 knows
+ * better. */
+static void datasets_elsewhere_are_found(void **state)
+{
+    char path[SCRATCH_PATH], eight[8];
+    size_t length = 0;
+    patient p = make_patient(PL_FP32, PL_OPTIMIZER_ADAMW, "single:world=1");
+    forgery f = open_forgery(&p, 0);
+    (void)state;
+    pl_checkpoint_box *box = f.boxes.boxes.box;
+    size_t tensors = f.boxes.boxes.count / 3, m = tensors, v = 2 * tensors;
+    assert_true(box[m].kind == PL_VALUE_ADAM_M && box[v].kind == PL_VALUE_ADAM_V);
+    assert_true(box[m].tensor == 0 && box[v].tensor == 0);
+    int64_t offset = box[m].offset;
+    box[m].offset = box[v].offset;
+    box[v].offset = offset;
+    snprintf(path, sizeof path, "%s", path_of(&p, "rank-00000.sums"));
+    char *sums = read_bytes(path, &length);
+    memcpy(eight, sums + 8 * m, 8);
+    memcpy(sums + 8 * m, sums + 8 * v, 8);
+    memcpy(sums + 8 * v, eight, 8);
+    f.boxes.sums_hash = pl_hash(sums, length);
+    replace_bytes(path, sums, length);
+    free(sums);
+    close_forgery(&f);
+    pl_verify_report report = verify(&p.s, "step-1", 2);
+    const pl_damage *damage = only_damage(&report, PL_DAMAGE_DATASETS);
+    assert_string_equal(damage->file, "rank-00000.h5");
+    assert_non_null(strstr(damage->words, "dataset /adam_m/model.embed_tokens.weight"));
+    pl_verify_report_free(&report);
+    end_patient(&p);
+}
+
+/* --- memory --- */
+
+static void failing_allocations_are_told(void **state)
+{
+    patient p = make_patient(PL_FP32, PL_OPTIMIZER_SGD, "legacy:world=2");
+    const pl_verify_request request = {.folder = in_scratch(&p.s, "step-1"), .threads = 2};
+    int64_t failures = 0;
+    (void)state;
+    write_at(path_of(&p, "rank-00001.sums"), 3, "!", 1); /* so that there is something to tell */
+    for (int64_t after = 0;; ++after) {
+        pl_verify_report report;
+        pl_allocation_fail_after(after);
+        pl_status status = pl_store_verify(&report, &request);
+        bool failed = pl_allocation_failed();
+        pl_allocation_fail_after(-1);
+        if (!failed) {
+            assert_ok(status);
+            pl_verify_report_free(&report);
+            break;
+        }
+        assert_int_equal(status, PL_NO_MEMORY);
+        ++failures;
+    }
+    assert_true(failures > 50);
+    end_patient(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -299,6 +518,12 @@ int main(void)
         cmocka_unit_test(each_lack_is_found),
         cmocka_unit_test(swapped_ranks_are_found),
         cmocka_unit_test(swapped_checkpoints_are_found),
+        cmocka_unit_test(damage_of_values_has_its_place),
+        cmocka_unit_test(values_are_judged_without_sums),
+        cmocka_unit_test(other_ranks_are_looked_at),
+        cmocka_unit_test(rows_twice_and_nowhere_are_found),
+        cmocka_unit_test(datasets_elsewhere_are_found),
+        cmocka_unit_test(failing_allocations_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
