@@ -1,8 +1,11 @@
+#define _XOPEN_SOURCE 700 /* realpath */
+
 #include "train/run_folder.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -138,6 +141,29 @@ static pl_status check_members(const char *folder)
     for (size_t i = 0; i < sizeof names / sizeof *names; ++i)
         PL_TRY(check_member(folder, names[i]));
     return PL_OK;
+}
+
+static bool is_within(const char *path, const char *folder)
+{
+    size_t length = strlen(folder);
+    return strncmp(path, folder, length) == 0 && (path[length] == '/' || path[length] == '\0');
+}
+
+pl_status pl_run_folder_check_source(const char *folder, const char *source)
+{
+    char real_folder[PATH_MAX], real_source[PATH_MAX];
+    pl_text checkpoints = {0};
+    pl_run_folder_path(&checkpoints, folder, PL_RUN_FOLDER_CHECKPOINTS);
+    pl_status status = pl_text_status(&checkpoints);
+    if (status == PL_OK && realpath(pl_text_string(&checkpoints), real_folder) &&
+        realpath(source, real_source) &&
+        (is_within(real_source, real_folder) || is_within(real_folder, real_source)))
+        status = PL_FAIL(PL_BAD_INPUT,
+                         "output folder %s: --overwrite would remove its checkpoints, and the run "
+                         "starts from %s; --output names another folder",
+                         folder, source);
+    pl_text_free(&checkpoints);
+    return status;
 }
 
 /* Whether another process writes checkpoints there now. */

@@ -37,6 +37,11 @@ typedef enum pl_run_folder_use {
  * writes checkpoints there; PL_IO_FAILED when it cannot be looked into. */
 pl_status pl_run_folder_check(const char *folder, pl_run_folder_use use);
 
+/* Whether FOLDER can be replaced by a run that starts from SOURCE, a path: not when SOURCE is the
+ * folder itself or among its checkpoints, which are removed. Errors: PL_BAD_INPUT naming both;
+ * PL_NO_MEMORY. */
+pl_status pl_run_folder_check_source(const char *folder, const char *source);
+
 /* Make FOLDER with those above it. Errors: PL_IO_FAILED; PL_NO_MEMORY. */
 pl_status pl_run_folder_make(const char *folder);
 

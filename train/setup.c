@@ -162,6 +162,14 @@ static pl_run_folder_use use_of(const pl_setup_request *request)
     return request->resume ? PL_RUN_FOLDER_RESUME : PL_RUN_FOLDER_NEW;
 }
 
+static pl_status check_sources(const pl_setup *setup, const pl_setup_request *request)
+{
+    const char *folder = pl_text_string(&setup->folder);
+    if (setup->use != PL_RUN_FOLDER_REPLACE) return PL_OK;
+    if (request->from) PL_TRY(pl_run_folder_check_source(folder, request->from));
+    return setup->start ? pl_run_folder_check_source(folder, setup->run.init_from) : PL_OK;
+}
+
 /* --- the plan --- */
 
 static pl_status make_plan(pl_setup *setup, const char *file)
@@ -222,6 +230,7 @@ static pl_status look(pl_setup *setup, const pl_setup_request *request)
     PL_TRY(open_data(setup));
     PL_TRY(open_checkpoint(setup, request));
     PL_TRY(open_weights(setup));
+    PL_TRY(check_sources(setup, request));
     return make_plan(setup, request->plan);
 }
 
