@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/memory.h"
 #include "train/old_log.h"
@@ -85,16 +86,26 @@ static pl_status continue_log(pl_recorder *recorder, const char *file)
     return status;
 }
 
+/* Named after the second, or after the first second later that no earlier file of the run has. */
+static pl_status find_event_file(pl_text *path, const char *folder, int64_t second)
+{
+    char name[64];
+    do {
+        pl_text_clear(path);
+        snprintf(name, sizeof name, "events.out.tfevents.%" PRId64 ".pleat", second++);
+        pl_run_folder_path(path, folder, name);
+        PL_TRY(pl_text_status(path));
+    } while (access(pl_text_string(path), F_OK) == 0);
+    return PL_OK;
+}
+
 static pl_status open_files(pl_recorder *recorder, const char *folder, bool goes_on)
 {
     pl_text log = {0}, events = {0};
     double now = pl_wall_time();
-    char name[64];
-    snprintf(name, sizeof name, "events.out.tfevents.%" PRId64 ".pleat", (int64_t)now);
     pl_run_folder_path(&log, folder, PL_RUN_FOLDER_LOG);
-    pl_run_folder_path(&events, folder, name);
     pl_status status = pl_text_status(&log);
-    if (status == PL_OK) status = pl_text_status(&events);
+    if (status == PL_OK) status = find_event_file(&events, folder, (int64_t)now);
     if (status == PL_OK)
         status = goes_on ? continue_log(recorder, pl_text_string(&log))
                          : pl_append_file_open(&recorder->log, pl_text_string(&log));
