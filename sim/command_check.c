@@ -3,12 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/json_text.h"
 #include "common/memory.h"
+#include "common/table.h"
 #include "sim/figures.h"
-#include "sim/json_text.h"
 #include "sim/options.h"
 #include "sim/proof.h"
-#include "sim/table.h"
 
 static const pl_usage check_usage = {
     .command = "check",

@@ -2,10 +2,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "sim/json_text.h"
+#include "common/json_text.h"
+#include "common/table.h"
 #include "sim/options.h"
 #include "sim/proof.h"
-#include "sim/table.h"
 
 static const pl_usage count_usage = {
     .command = "count",

@@ -5,8 +5,8 @@
 
 #include "common/parts.h"
 #include "common/placement.h"
+#include "common/table.h"
 #include "sim/figures.h"
-#include "sim/table.h"
 
 typedef struct class_sum {
     int64_t tensors, elements, bytes, padding; /* padding in bytes */

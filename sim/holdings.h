@@ -2,10 +2,10 @@
 #ifndef PL_SIM_HOLDINGS_H
 #define PL_SIM_HOLDINGS_H
 
+#include "common/json_text.h"
 #include "common/layout.h"
 #include "common/model.h"
 #include "common/settings.h"
-#include "sim/json_text.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "sim/table.h"
+#include "common/table.h"
 
 void pl_draw_meshes(pl_text *text, const pl_layout *layout)
 {

@@ -9,11 +9,11 @@
 #include "common/json.h"
 #include "common/memory.h"
 #include "common/placement.h"
+#include "common/table.h"
 #include "sim/command.h"
 #include "sim/figures.h"
 #include "sim/operations.h"
 #include "sim/options.h"
-#include "sim/table.h"
 #include "tests/common/plan_cases.h"
 #include "tests/test.h"
 
