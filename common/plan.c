@@ -98,6 +98,7 @@ pl_status pl_plan_check_header(const pl_plan *plan)
     enum { MOST_RANKS = 1 << 18 };
     const pl_layout *layout = &plan->layout;
     char notation[PL_LAYOUT_TEXT];
+    PL_TRY(pl_model_check_planned(&plan->model));
     if (layout->pp > 1 || layout->cp > 1)
         return PL_FAIL(PL_UNSUPPORTED,
                        "%s: plans are made for pp=1 and cp=1 so far, not pp=%" PRId64
