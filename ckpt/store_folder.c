@@ -15,7 +15,7 @@
 
 #include "common/memory.h"
 
-static const char lead[] = "step-", coming[] = ".tmp-", going[] = ".old-";
+static const char coming[] = ".tmp-", going[] = ".old-";
 
 static pl_status failed(const char *path, const char *what)
 {
@@ -23,13 +23,6 @@ static pl_status failed(const char *path, const char *what)
 }
 
 /* --- names --- */
-
-pl_status pl_checkpoint_path(pl_text *path, const char *root, int64_t step)
-{
-    char name[48];
-    snprintf(name, sizeof name, "%s%" PRId64, lead, step);
-    return pl_manifest_path(path, root, name);
-}
 
 static pl_status marked_path(pl_text *path, const char *root, int64_t step, const char *mark,
                              uint64_t nonce)
@@ -46,20 +39,6 @@ pl_status pl_checkpoint_temporary_path(pl_text *path, const char *root, int64_t 
     return marked_path(path, root, step, coming, nonce);
 }
 
-/* The step of "step-20"; *REST is what follows the number. False for other names. */
-static bool read_name(int64_t *step, const char **rest, const char *name)
-{
-    char *end = NULL;
-    if (strncmp(name, lead, sizeof lead - 1) != 0) return false;
-    const char *digits = name + sizeof lead - 1;
-    if (*digits < '0' || *digits > '9' || (*digits == '0' && digits[1] >= '0' && digits[1] <= '9'))
-        return false;
-    errno = 0;
-    *step = strtoll(digits, &end, 10);
-    *rest = end;
-    return errno == 0;
-}
-
 /* A left-over: "step-20.tmp-" or "step-20.old-" and 16 digits. */
 static bool is_left_over(const char *rest, uint64_t but)
 {
@@ -70,148 +49,6 @@ static bool is_left_over(const char *rest, uint64_t but)
 }
 
 /* --- lists --- */
-
-typedef pl_status (*visitor)(void *context, const char *root, const char *name);
-
-/* Call VISIT with each name in FOLDER but . and .., in no order. */
-static pl_status each_name(const char *folder, visitor visit, void *context)
-{
-    DIR *list = opendir(folder);
-    if (!list) return failed(folder, "opening");
-    pl_status status = PL_OK;
-    for (const struct dirent *entry = NULL; status == PL_OK;) {
-        errno = 0;
-        entry = readdir(list);
-        if (!entry) {
-            if (errno != 0) status = failed(folder, "reading");
-            break;
-        }
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            status = visit(context, folder, entry->d_name);
-    }
-    closedir(list);
-    return status;
-}
-
-typedef struct step_list {
-    int64_t *steps;
-    size_t count, capacity;
-} step_list;
-
-static pl_status take_step(void *context, const char *root, const char *name)
-{
-    step_list *list = context;
-    const char *rest = NULL;
-    int64_t step = 0;
-    struct stat info;
-    pl_text path = {0};
-    if (!read_name(&step, &rest, name) || *rest) return PL_OK;
-    pl_text_add(&path, "%s/%s/%s", root, name, PL_MANIFEST_FILE);
-    pl_status status = pl_text_status(&path);
-    bool there = status == PL_OK && stat(pl_text_string(&path), &info) == 0;
-    pl_text_free(&path);
-    if (!there) return status;
-    PL_TRY(pl_grow(&list->steps, &list->capacity, list->count + 1, sizeof *list->steps,
-                   "checkpoints"));
-    list->steps[list->count++] = step;
-    return PL_OK;
-}
-
-static int compare_steps(const void *a, const void *b)
-{
-    const int64_t *left = a, *right = b;
-    return (*left > *right) - (*left < *right);
-}
-
-pl_status pl_checkpoint_steps(int64_t **steps_out, int64_t *count_out, const char *root)
-{
-    step_list list = {0};
-    struct stat info;
-    *steps_out = NULL;
-    *count_out = 0;
-    if (stat(root, &info) != 0 && errno == ENOENT) return PL_OK;
-    pl_status status = each_name(root, take_step, &list);
-    if (status != PL_OK) {
-        pl_free(list.steps);
-        return status;
-    }
-    if (list.count > 0) qsort(list.steps, list.count, sizeof *list.steps, compare_steps);
-    *steps_out = list.steps;
-    *count_out = (int64_t)list.count;
-    return PL_OK;
-}
-
-/* *FOUND: whether ROOT has a checkpoint; PATH is then that of the newest. */
-static pl_status find_newest(pl_text *path, bool *found, const char *root)
-{
-    int64_t *steps = NULL, count = 0;
-    *found = false;
-    PL_TRY(pl_checkpoint_steps(&steps, &count, root));
-    pl_status status = PL_OK;
-    if (count > 0) {
-        *found = true;
-        status = pl_checkpoint_path(path, root, steps[count - 1]);
-    }
-    pl_free(steps);
-    return status;
-}
-
-static pl_status find_below(pl_text *path, bool *found, const char *given)
-{
-    struct stat info;
-    pl_text inner = {0};
-    PL_TRY(find_newest(path, found, given));
-    if (*found) return PL_OK;
-    pl_status status = pl_manifest_path(&inner, given, "checkpoints");
-    if (status == PL_OK && stat(pl_text_string(&inner), &info) == 0)
-        status = find_newest(path, found, pl_text_string(&inner));
-    pl_text_free(&inner);
-    return status;
-}
-
-static pl_status check_folder(const char *given)
-{
-    struct stat info;
-    if (stat(given, &info) != 0) return PL_FAIL(PL_BAD_INPUT, "%s: %s", given, strerror(errno));
-    if (S_ISDIR(info.st_mode)) return PL_OK;
-    return PL_FAIL(PL_BAD_INPUT, "%s: a checkpoint is a folder, and this is none", given);
-}
-
-pl_status pl_checkpoint_find_root(pl_text *path, const char *given)
-{
-    struct stat info;
-    bool found = false;
-    PL_TRY(check_folder(given));
-    PL_TRY(pl_manifest_path(path, given, PL_MANIFEST_FILE));
-    if (stat(pl_text_string(path), &info) == 0)
-        return PL_FAIL(PL_BAD_INPUT,
-                       "%s: it is a checkpoint itself; the folder that it is in is meant", given);
-    PL_TRY(find_newest(path, &found, given));
-    PL_TRY(pl_manifest_path(path, given, "checkpoints"));
-    if (!found && stat(pl_text_string(path), &info) == 0 && S_ISDIR(info.st_mode)) return PL_OK;
-    pl_text_clear(path);
-    pl_text_add_string(path, given);
-    return pl_text_status(path);
-}
-
-pl_status pl_checkpoint_find(pl_text *path, const char *given)
-{
-    struct stat info;
-    bool found = false;
-    PL_TRY(check_folder(given));
-    PL_TRY(pl_manifest_path(path, given, PL_MANIFEST_FILE));
-    if (stat(pl_text_string(path), &info) == 0) {
-        pl_text_clear(path);
-        pl_text_add_string(path, given);
-        return pl_text_status(path);
-    }
-    PL_TRY(find_below(path, &found, given));
-    if (found) return PL_OK;
-    return PL_FAIL(PL_BAD_INPUT,
-                   "%s: no checkpoint: neither " PL_MANIFEST_FILE
-                   " nor a folder step-N with one is in it",
-                   given);
-}
 
 static pl_status add_length(void *context, const char *folder, const char *name)
 {
@@ -231,7 +68,7 @@ int64_t pl_checkpoint_found(const char *root, int64_t step, uint64_t nonce)
     int64_t bytes = 0;
     if (pl_checkpoint_temporary_path(&path, root, step, nonce) == PL_OK &&
         stat(pl_text_string(&path), &info) == 0 &&
-        each_name(pl_text_string(&path), add_length, &bytes) != PL_OK)
+        pl_checkpoint_each_name(pl_text_string(&path), add_length, &bytes) != PL_OK)
         bytes = 0;
     pl_text_free(&path);
     return bytes;
@@ -306,7 +143,7 @@ static pl_status remove_file(void *context, const char *folder, const char *name
 /* FOLDER and the files in it. */
 static pl_status remove_folder(const char *folder)
 {
-    PL_TRY(each_name(folder, remove_file, NULL));
+    PL_TRY(pl_checkpoint_each_name(folder, remove_file, NULL));
     return rmdir(folder) == 0 ? PL_OK : failed(folder, "removing");
 }
 
@@ -321,7 +158,7 @@ static pl_status remove_left_over(void *context, const char *root, const char *n
     int64_t step = 0;
     const char *rest = NULL;
     pl_text path = {0};
-    if (!read_name(&step, &rest, name) || !is_left_over(rest, c->but)) return PL_OK;
+    if (!pl_checkpoint_read_name(&step, &rest, name) || !is_left_over(rest, c->but)) return PL_OK;
     pl_status status = pl_manifest_path(&path, root, name);
     if (status == PL_OK) status = remove_folder(pl_text_string(&path));
     pl_text_free(&path);
@@ -332,7 +169,7 @@ static pl_status remove_left_over(void *context, const char *root, const char *n
 pl_status pl_checkpoint_clean(const char *root, uint64_t but, int64_t *removed_out)
 {
     cleaning c = {.but = but};
-    PL_TRY(each_name(root, remove_left_over, &c));
+    PL_TRY(pl_checkpoint_each_name(root, remove_left_over, &c));
     if (removed_out) *removed_out = c.removed;
     return PL_OK;
 }
@@ -343,13 +180,14 @@ static pl_status add_left_over(void *context, const char *root, const char *name
     int64_t step = 0;
     const char *rest = NULL;
     (void)root;
-    if (read_name(&step, &rest, name) && is_left_over(rest, 0)) pl_text_add(names, "%s\n", name);
+    if (pl_checkpoint_read_name(&step, &rest, name) && is_left_over(rest, 0))
+        pl_text_add(names, "%s\n", name);
     return pl_text_status(names);
 }
 
 pl_status pl_checkpoint_left_overs(pl_text *names, const char *root)
 {
-    return each_name(root, add_left_over, names);
+    return pl_checkpoint_each_name(root, add_left_over, names);
 }
 
 void pl_checkpoint_discard(const char *root, int64_t step, uint64_t nonce)

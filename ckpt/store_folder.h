@@ -8,6 +8,7 @@
 #define PL_CKPT_STORE_FOLDER_H
 
 #include "ckpt/manifest.h"
+#include "ckpt/manifest_find.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,26 +16,9 @@ extern "C" {
 
 /* --- names --- */
 
-/* Replace PATH by ROOT/step-STEP. Errors: PL_NO_MEMORY. */
-pl_status pl_checkpoint_path(pl_text *path, const char *root, int64_t step);
-
-/* ... by ROOT/step-STEP.tmp-NONCE, NONCE as 16 hexadecimal digits. */
+/* Replace PATH by ROOT/step-STEP.tmp-NONCE, NONCE as 16 hexadecimal digits. */
 pl_status pl_checkpoint_temporary_path(pl_text *path, const char *root, int64_t step,
                                        uint64_t nonce);
-
-/* The steps of the checkpoints in ROOT, ascending, *COUNT_OUT of them; the caller frees *STEPS_OUT
- * with pl_free. A folder without a manifest is none. No ROOT: no steps. Errors: PL_IO_FAILED,
- * PL_NO_MEMORY. */
-pl_status pl_checkpoint_steps(int64_t **steps_out, int64_t *count_out, const char *root);
-
-/* Replace PATH by the checkpoint that GIVEN means: itself; or the newest one in it, or in
- * "checkpoints" in it, as in the folder of a run. Errors: PL_BAD_INPUT when there is none;
- * PL_IO_FAILED, PL_NO_MEMORY. */
-pl_status pl_checkpoint_find(pl_text *path, const char *given);
-
-/* Replace PATH by the folder with checkpoints in it that GIVEN means: itself, or "checkpoints" in
- * it where it has none. Errors as above; PL_BAD_INPUT for a checkpoint itself too. */
-pl_status pl_checkpoint_find_root(pl_text *path, const char *given);
 
 /* --- one writer --- */
 

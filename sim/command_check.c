@@ -6,13 +6,16 @@
 #include "common/json_text.h"
 #include "common/memory.h"
 #include "common/table.h"
+#include "sim/check_checkpoint.h"
 #include "sim/figures.h"
 #include "sim/options.h"
 #include "sim/proof.h"
+#include "sim/verdict_text.h"
 
 static const pl_usage check_usage = {
     .command = "check",
-    .forms = "[RUN.yaml] [OPTION...]\n--plan=FILE [--json]",
+    .forms = "[RUN.yaml] [OPTION...]\n--plan=FILE [--json]\n--checkpoint=FOLDER "
+             "[--layout=LAYOUT...] [--json]",
     .about =
         "Proves a plan for all ranks: that collectives match and cannot deadlock, that buffers\n"
         "are whole, ordered and let go, that every gradient is summed over the right ranks\n"
@@ -21,16 +24,20 @@ static const pl_usage check_usage = {
         "save and load, or the programs that --program names; --program=generate is what\n"
         "sampling runs); options change it. A plan in a file must have start and step, or the\n"
         "programs named. Several --layout are compared in a table. Exit status: 0 proved,\n"
-        "1 failed, 2 refused.",
+        "1 failed, 2 refused.\n\n"
+        "With --checkpoint, proves instead that the files of a checkpoint hold every row of every\n"
+        "value once, and that the ranks of each layout, or of its own, find in them what they\n"
+        "load; and says how much comes from where. Values are not read: pleat-ckpt verify does.",
     .examples =
         "pleat-sim check --model qwen3-30b-a3b --layout legacy:world=64,ep=8\n"
         "pleat-sim check --model qwen3-30b-a3b --layout decoupled:world=64,ep=8 "
         "--set batch.intra_layer=4\n"
         "pleat-sim check run.yaml --layout legacy:world=16,ep=8 --layout folded:world=16,ep=8\n"
         "pleat-sim check run.yaml --program=generate\n"
-        "pleat-sim check --plan plan.txt --json",
+        "pleat-sim check --plan plan.txt --json\n"
+        "pleat-sim check --checkpoint runs/licenses --layout folded:world=16,ep=8",
     .takes = PL_TAKES_MODEL | PL_TAKES_LAYOUTS | PL_TAKES_SETTINGS | PL_TAKES_PLAN |
-             PL_TAKES_PROGRAM | PL_TAKES_JSON};
+             PL_TAKES_PROGRAM | PL_TAKES_CHECKPOINT | PL_TAKES_JSON};
 
 /* The programs that a plan is made of. */
 static uint32_t programs_of(const pl_options *options)
@@ -117,36 +124,16 @@ static pl_status examine(result *r, const pl_options *options, const char *layou
 
 /* --- for people --- */
 
-static void add_indented(pl_text *text, const char *words)
-{
-    while (*words) {
-        size_t length = strcspn(words, "\n");
-        pl_text_add(text, "          %.*s\n", (int)length, words);
-        words += length + (words[length] == '\n');
-    }
-}
-
-static void add_verdict(pl_output *output, pl_outcome outcome)
-{
-    static const char *const words[] = {
-        [PL_PROVED] = "proved", [PL_FAILED] = "FAILED", [PL_UNDECIDED] = "undecided"};
-    static const char *const colours[] = {
-        [PL_PROVED] = "\033[32m", [PL_FAILED] = "\033[1;31m", [PL_UNDECIDED] = "\033[33m"};
-    if (output->colours) pl_text_add_string(&output->text, colours[outcome]);
-    pl_text_add(&output->text, "%-9s", words[outcome]);
-    if (output->colours) pl_text_add_string(&output->text, "\033[0m");
-}
-
 static void add_proofs(pl_output *output, const pl_check *check, bool failed_only)
 {
     for (int i = 0; i < PL_PROOF_COUNT; ++i) {
         const pl_verdict *verdict = &check->verdict[i];
         char facts[32];
         if (failed_only && verdict->outcome == PL_PROVED) continue;
-        add_verdict(output, verdict->outcome);
+        pl_verdict_add(output, verdict->outcome);
         pl_text_add(&output->text, " %-12s %s (%s facts)\n", pl_proof_name((pl_proof_id)i),
                     pl_proof_claim((pl_proof_id)i), pl_format_thousands(facts, verdict->checked));
-        add_indented(&output->text, pl_text_string(&verdict->words));
+        pl_verdict_add_words(&output->text, pl_text_string(&verdict->words));
     }
 }
 
@@ -262,7 +249,7 @@ static void print_several(pl_output *output, const result *results, int count)
         if (results[i].status == PL_OK) continue;
         pl_text_add(text, "\n%s: %s\n", results[i].notation, verdict_of(&results[i]));
         if (refused(&results[i]))
-            add_indented(text, pl_text_string(&results[i].reason));
+            pl_verdict_add_words(text, pl_text_string(&results[i].reason));
         else
             add_proofs(output, &results[i].check, true);
     }
@@ -272,12 +259,10 @@ static void print_several(pl_output *output, const result *results, int count)
 
 static json_t *proof_of(pl_json_builder *json, const pl_verdict *verdict, pl_proof_id proof)
 {
-    static const char *const words[] = {
-        [PL_PROVED] = "proved", [PL_FAILED] = "failed", [PL_UNDECIDED] = "undecided"};
     json_t *object = json_object();
     bool holds = verdict->outcome == PL_PROVED;
     pl_json_put_string(json, object, "name", pl_proof_name(proof));
-    pl_json_put_string(json, object, "verdict", words[verdict->outcome]);
+    pl_json_put_string(json, object, "verdict", pl_verdict_name(verdict->outcome));
     pl_json_put(json, object, "counterexample",
                 holds ? json_null() : pl_json_words(pl_text_string(&verdict->words)));
     return object;
@@ -374,6 +359,7 @@ static pl_status run(pl_output *output, const pl_options *options)
         pl_usage_print(&output->text, &check_usage);
         return PL_OK;
     }
+    if (options->checkpoint) return pl_check_checkpoint(output, options, &check_usage);
     PL_TRY(pl_allocate(&results, (size_t)count, sizeof *results, "results"));
     while (status == PL_OK && done < count) {
         status =

@@ -28,6 +28,8 @@ static const option_facts facts[] = {
     {PL_TAKES_SPLIT, "--split", "RANK", "give this rank sections of its own"},
     {PL_TAKES_LIMIT, "--limit", "NUMBER", "print at most so many differences; 0: all of them"},
     {PL_TAKES_OPERATIONS, "--operations", NULL, "print the table of operations, as Markdown"},
+    {PL_TAKES_CHECKPOINT, "--checkpoint", "FOLDER",
+     "check this checkpoint, or the newest in the folder"},
     {PL_TAKES_JSON, "--json", NULL, "print JSON"},
 };
 
@@ -147,6 +149,7 @@ static pl_status take_option(taking *t, int option, const char *value)
     switch (facts[option].takes) {
     case PL_TAKES_MODEL: return take_word(t, &o->model, value, option);
     case PL_TAKES_PLAN: return take_word(t, &o->plan, value, option);
+    case PL_TAKES_CHECKPOINT: return take_word(t, &o->checkpoint, value, option);
     case PL_TAKES_LAYOUT:
     case PL_TAKES_LAYOUTS: o->layouts[o->layout_count++] = value; return PL_OK;
     case PL_TAKES_SETTINGS: o->settings[o->setting_count++] = value; return PL_OK;

@@ -27,7 +27,8 @@ enum {
     PL_TAKES_SPLIT = 1 << 7,
     PL_TAKES_LIMIT = 1 << 8,
     PL_TAKES_OPERATIONS = 1 << 9,
-    PL_TAKES_JSON = 1 << 10
+    PL_TAKES_JSON = 1 << 10,
+    PL_TAKES_CHECKPOINT = 1 << 11
 };
 
 /* What a command is, for parsing and for its help. */
@@ -42,7 +43,7 @@ typedef struct pl_usage {
 /* The arguments as given. Strings are borrowed from the argument vector. */
 typedef struct pl_options {
     bool help, json, operations;
-    const char *model, *plan;
+    const char *model, *plan, *checkpoint;
     uint32_t programs;                         /* PL_PROGRAMS_...; 0: not given */
     int64_t rank, split, limit;                /* -1: not given */
     const char **layouts, **settings, **words; /* owned arrays */
