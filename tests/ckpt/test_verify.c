@@ -1,6 +1,7 @@
 /* Damage of every kind to a small checkpoint: none is passed over, and the words name the file. */
 #include <fcntl.h>
 
+#include "ckpt/store_reader.h"
 #include "ckpt/store_verify.h"
 #include "common/memory.h"
 #include "tests/ckpt/checkpoint_trial.h"
@@ -123,19 +124,25 @@ static void write_at(const char *path, int64_t place, const void *bytes, size_t 
     close(descriptor);
 }
 
-/* One bit of each byte, or of each STRIDE-th byte. */
+static bool every_bit(void) { return getenv("PLEAT_EVERY_BIT") != NULL; }
+
+/* One bit of each STRIDE-th byte; with PLEAT_EVERY_BIT, all of them. */
 static void flip(const patient *p, const char *file, size_t stride)
 {
     char path[SCRATCH_PATH];
-    size_t length = 0;
+    size_t length = 0, flips = 0;
     snprintf(path, sizeof path, "%s", path_of(p, file));
     char *bytes = read_bytes(path, &length);
     for (size_t i = 0; i < length; i += stride) {
-        char flipped = (char)(bytes[i] ^ (1 << i % 8));
-        write_at(path, (int64_t)i, &flipped, 1);
-        expect_damage(p, file, "a flip", (int64_t)i);
+        for (size_t bit = every_bit() ? 0 : i % 8; bit < 8; bit += every_bit() ? 1 : 8) {
+            char flipped = (char)(bytes[i] ^ (1 << bit));
+            write_at(path, (int64_t)i, &flipped, 1);
+            expect_damage(p, file, "a flip", (int64_t)i);
+            ++flips;
+        }
         write_at(path, (int64_t)i, &bytes[i], 1);
     }
+    if (every_bit()) print_message("%s: %zu bits of %zu bytes found\n", file, flips, length);
     free(bytes);
 }
 
@@ -151,6 +158,62 @@ static void each_flip_is_found(void **state)
     end_patient(&p);
     p = make_patient(PL_BF16, PL_OPTIMIZER_ADAMW, "legacy:world=2,ep=2");
     each_file(&p, flip_some);
+    end_patient(&p);
+}
+
+/* Read every value of "step-1" into VALUES, one behind the other. */
+static pl_status load_all(const patient *p, char *values)
+{
+    pl_store_reader *reader = NULL;
+    PL_TRY(pl_store_reader_open(&reader, in_scratch(&p->s, "step-1")));
+    const pl_manifest *m = pl_store_reader_manifest(reader);
+    pl_status status = PL_OK;
+    for (int64_t i = 0; status == PL_OK && i < m->model.tensor_count; ++i)
+        for (int kind = 0; status == PL_OK && kind < PL_VALUE_KIND_COUNT; ++kind) {
+            int64_t rows = pl_tensor_total_rows(&m->model.tensors[i]);
+            if (!pl_keeps(&m->kept[i], (pl_value_kind)kind)) continue;
+            status = pl_store_read(reader, (pl_value_kind)kind, i, 0, rows, values);
+            values += rows * pl_kept_kind_row_bytes(&m->model.tensors[i], &m->kept[i],
+                                                    (pl_value_kind)kind);
+        }
+    pl_store_reader_close(reader);
+    return status;
+}
+
+enum { VALUES_MOST = 1 << 16 };
+
+/* A load either fails or has every bit right: what a flip may hit without harm is a file of values
+ * outside them, or the index. */
+static void load_with_flips(const patient *p, const char *file)
+{
+    static char right[VALUES_MOST], loaded[VALUES_MOST];
+    char path[SCRATCH_PATH];
+    size_t length = 0, refused = 0;
+    bool h5 = strstr(file, ".h5") != NULL;
+    memset(right, 0, sizeof right);
+    assert_ok(load_all(p, right));
+    snprintf(path, sizeof path, "%s", path_of(p, file));
+    char *bytes = read_bytes(path, &length);
+    for (size_t i = 0; i < length; i += h5 ? 5 : 3) {
+        char flipped = (char)(bytes[i] ^ (1 << i % 8));
+        write_at(path, (int64_t)i, &flipped, 1);
+        memset(loaded, 0, sizeof loaded);
+        pl_status status = load_all(p, loaded);
+        refused += status != PL_OK;
+        bool harmless = h5 && memcmp(right, loaded, sizeof right) == 0;
+        if (status == PL_OK ? !harmless : status != PL_BAD_INPUT && status != PL_UNSUPPORTED)
+            fail_msg("a flip of byte %zu of %s: status %d", i, file, (int)status);
+        write_at(path, (int64_t)i, &bytes[i], 1);
+    }
+    assert_true(refused > 0 || strcmp(file, PL_MANIFEST_INDEX) == 0);
+    free(bytes);
+}
+
+static void no_load_takes_a_flip(void **state)
+{
+    patient p = make_patient(PL_BF16, PL_OPTIMIZER_ADAMW, "legacy:world=2,ep=2");
+    (void)state;
+    each_file(&p, load_with_flips);
     end_patient(&p);
 }
 
@@ -514,6 +577,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_flip_is_found),
+        cmocka_unit_test(no_load_takes_a_flip),
         cmocka_unit_test(each_cut_is_found),
         cmocka_unit_test(each_lack_is_found),
         cmocka_unit_test(swapped_ranks_are_found),
@@ -525,5 +589,6 @@ int main(void)
         cmocka_unit_test(datasets_elsewhere_are_found),
         cmocka_unit_test(failing_allocations_are_told),
     };
+    if (every_bit()) cmocka_set_test_filter("each_flip_is_found");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
