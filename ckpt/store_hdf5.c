@@ -68,6 +68,8 @@ static bool make_lists(pl_hdf5_file *s)
     return H5Pset_libver_bounds(s->file_access, H5F_LIBVER_V110, H5F_LIBVER_V110) >= 0 &&
            H5Pset_alignment(s->file_access, ALIGNED_FROM, ALIGNMENT) >= 0 &&
            H5Pset_file_locking(s->file_access, false, true) >= 0 &&
+           /* without, what is written of each dataset stays in memory until the end */
+           H5Pset_evict_on_close(s->file_access, true) >= 0 &&
            H5Pset_obj_track_times(s->file_creation, false) >= 0 &&
            H5Pset_obj_track_times(s->group_creation, false) >= 0 &&
            H5Pset_obj_track_times(s->dataset_creation, false) >= 0 &&

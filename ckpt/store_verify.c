@@ -15,6 +15,8 @@
 #include "common/file_bytes.h"
 #include "common/memory.h"
 
+enum { AHEAD = 64, FIRST_BYTES = 128 << 20 }; /* ranks whose lists are fetched together */
+
 /* --- telling --- */
 
 pl_status pl_verify_tell(pl_verification *v, pl_damage_kind kind, const pl_damage *damage,
@@ -80,6 +82,27 @@ static pl_status look(pl_verification *v, bool *right, int64_t *found, const cha
 
 /* --- ranks --- */
 
+/* A hint: it fails without a word, and allocates nothing. */
+static void expect_file(const pl_verification *v, const char *name, int64_t offset, int64_t bytes)
+{
+    char path[4096];
+    int descriptor = -1;
+    int64_t length = 0;
+    int characters = snprintf(path, sizeof path, "%s/%s", v->request->folder, name);
+    if (characters < 0 || (size_t)characters >= sizeof path) return;
+    if (pl_file_open(&descriptor, &length, path) != PL_OK) return;
+    pl_file_expect(descriptor, offset, bytes);
+    close(descriptor);
+}
+
+void pl_verify_expect(const pl_verification *v, int64_t rank, const char *ending, int64_t offset,
+                      int64_t bytes)
+{
+    char name[PL_MANIFEST_NAME];
+    pl_manifest_rank_file(v->report->manifest.ranks[rank].rank, ending, name);
+    expect_file(v, name, offset, bytes);
+}
+
 static pl_status open_list(pl_verification *v, int64_t index)
 {
     const pl_manifest_rank *facts = &v->report->manifest.ranks[index];
@@ -132,12 +155,37 @@ static pl_status open_rank(pl_verification *v, int64_t index)
     return PL_OK;
 }
 
+static void expect_lists(const pl_verification *v, int64_t begin, int64_t end)
+{
+    for (int64_t i = begin; i < end && i < v->report->manifest.rank_count; ++i) {
+        pl_verify_expect(v, i, ".json", 0, v->report->manifest.ranks[i].boxes.bytes);
+        pl_verify_expect(v, i, ".sums", 0, v->report->manifest.ranks[i].sums.bytes);
+    }
+}
+
+/* The values that are read first can come while the lists are looked at. */
+static void expect_first(const pl_verification *v)
+{
+    const pl_manifest *m = &v->report->manifest;
+    int64_t left = FIRST_BYTES;
+    expect_file(v, PL_MANIFEST_INDEX, 0, m->index.bytes < left ? m->index.bytes : left);
+    for (int64_t i = 0; i < m->rank_count && left > 0; ++i) {
+        int64_t bytes = m->ranks[i].data.bytes < left ? m->ranks[i].data.bytes : left;
+        pl_verify_expect(v, i, ".h5", 0, bytes);
+        left -= bytes;
+    }
+}
+
 static pl_status open_ranks(pl_verification *v)
 {
     const pl_manifest *m = &v->report->manifest;
     int64_t found = 0;
     PL_TRY(pl_allocate(&v->rank, (size_t)m->rank_count, sizeof *v->rank, "files of ranks"));
-    for (int64_t i = 0; i < m->rank_count; ++i) PL_TRY(open_rank(v, i));
+    for (int64_t i = 0; i < m->rank_count; ++i) {
+        if (i % AHEAD == 0) expect_lists(v, i, i + AHEAD);
+        if (i == 0) expect_first(v);
+        PL_TRY(open_rank(v, i));
+    }
     PL_TRY(look(v, &v->has_index, &found, PL_MANIFEST_INDEX, m->index.bytes));
     v->index_bytes = m->index.bytes;
     if (v->has_index) v->bytes += v->index_bytes;
@@ -248,9 +296,9 @@ static pl_status look_at_all(pl_verification *v)
 {
     const pl_manifest *m = &v->report->manifest;
     PL_TRY(open_ranks(v));
+    PL_TRY(check_cover(v));
     PL_TRY(pl_verify_work(v));
     for (int64_t i = 0; i < m->rank_count; ++i) PL_TRY(judge_rank(v, i));
-    PL_TRY(check_cover(v));
     return note_surplus(v);
 }
 

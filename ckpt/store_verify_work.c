@@ -13,7 +13,12 @@
 #include "common/file_bytes.h"
 #include "common/memory.h"
 
-enum { BLOCKS_OF_A_TASK = 16, LOOK_NANOSECONDS = 100000000, BILLION = 1000000000 };
+enum {
+    BLOCKS_OF_A_TASK = 16,
+    LOOK_AHEAD = 3 /* tasks of each thread */,
+    LOOK_NANOSECONDS = 100000000,
+    BILLION = 1000000000
+};
 
 /* A thread: room for a block, and the file of the rank that it read last. */
 typedef struct worker {
@@ -194,46 +199,70 @@ static int64_t longest_block(const pl_checkpoint_boxes *boxes)
     return longest < PL_CHECKPOINT_BLOCK ? longest : PL_CHECKPOINT_BLOCK;
 }
 
-/* Task N: one a rank and the index, then runs of blocks of one rank. */
+/* Rank by rank: runs of its blocks, then what stands around them, which has been fetched with them.
+ * The index is last. */
 static void number_tasks(pl_verification *v)
 {
     int64_t ranks = v->report->manifest.rank_count;
-    v->tasks = ranks + 1;
     for (int64_t i = 0; i < ranks; ++i) {
         const pl_checkpoint_boxes *boxes = &v->rank[i].boxes.boxes;
         int64_t longest = longest_block(boxes);
         v->rank[i].first_task = v->tasks;
         if (!has_values(&v->rank[i])) continue;
         if (longest > v->longest) v->longest = longest;
-        v->tasks += pl_divide_up(boxes->sums, BLOCKS_OF_A_TASK);
+        v->tasks += pl_divide_up(boxes->sums, BLOCKS_OF_A_TASK) + 1;
         v->report->blocks += boxes->sums;
     }
+    ++v->tasks;
     v->report->bytes = v->bytes;
 }
 
-static pl_status do_blocks(worker *w, int64_t task)
+/* What a task is about. */
+typedef struct task {
+    int64_t rank;       /* place in the manifest's list; -1: the index */
+    int64_t begin, end; /* blocks; none: what is around them */
+} task;
+
+static task find_task(const pl_verification *v, int64_t number)
 {
-    const pl_verification *v = w->v;
     int64_t low = 0, high = v->report->manifest.rank_count;
+    if (number == v->tasks - 1) return (task){.rank = -1};
     while (high - low > 1) { /* the last rank that begins at the task or before it */
         int64_t middle = low + (high - low) / 2;
-        if (v->rank[middle].first_task <= task)
+        if (v->rank[middle].first_task <= number)
             low = middle;
         else
             high = middle;
     }
-    int64_t begin = (task - v->rank[low].first_task) * BLOCKS_OF_A_TASK;
-    int64_t left = v->rank[low].boxes.boxes.sums - begin;
-    return check_blocks(w, low, begin, begin + (left < BLOCKS_OF_A_TASK ? left : BLOCKS_OF_A_TASK));
+    int64_t begin = (number - v->rank[low].first_task) * BLOCKS_OF_A_TASK;
+    int64_t end = begin + BLOCKS_OF_A_TASK, all = v->rank[low].boxes.boxes.sums;
+    return (task){low, begin < all ? begin : all, end < all ? end : all};
 }
 
-static pl_status do_task(worker *w, int64_t task)
+/* Task NUMBER will be done soon: all that stands from its first block to its last. What is wrong
+ * with the file is told where it is read. */
+static void expect_task(const pl_verification *v, int64_t number)
 {
-    const pl_verification *v = w->v;
-    int64_t ranks = v->report->manifest.rank_count;
-    if (task > ranks) return do_blocks(w, task);
-    if (task == ranks) return v->has_index ? check_index(w->v) : PL_OK;
-    return has_values(&v->rank[task]) ? check_outside(w, task) : PL_OK;
+    if (number >= v->tasks) return;
+    const task t = find_task(v, number);
+    if (t.begin == t.end) return;
+    const pl_checkpoint_boxes *boxes = &v->rank[t.rank].boxes.boxes;
+    const block first = find_block(find_box(boxes, t.begin), t.begin);
+    const block last = find_block(find_box(boxes, t.end - 1), t.end - 1);
+    int64_t offset = t.begin == 0 ? 0 : first.box->offset + first.first;
+    int64_t end = t.end == boxes->sums ? v->rank[t.rank].boxes.data_bytes
+                                       : last.box->offset + last.first + last.bytes;
+    pl_verify_expect(v, t.rank, ".h5", offset, end - offset);
+}
+
+static pl_status do_task(worker *w, int64_t number)
+{
+    int threads = w->v->request->threads;
+    const task t = find_task(w->v, number);
+    expect_task(w->v, number + LOOK_AHEAD * threads);
+    if (t.rank < 0) return w->v->has_index ? check_index(w->v) : PL_OK;
+    if (t.begin < t.end) return check_blocks(w, t.rank, t.begin, t.end);
+    return check_outside(w, t.rank);
 }
 
 static pl_status do_tasks(worker *w)
@@ -241,9 +270,9 @@ static pl_status do_tasks(worker *w)
     pl_verification *v = w->v;
     PL_TRY(pl_allocate(&w->room, (size_t)v->longest, 1, "a block"));
     for (;;) {
-        int64_t task = __atomic_fetch_add(&v->next, 1, __ATOMIC_RELAXED);
-        if (task >= v->tasks) return PL_OK;
-        PL_TRY(do_task(w, task));
+        int64_t number = __atomic_fetch_add(&v->next, 1, __ATOMIC_RELAXED);
+        if (number >= v->tasks) return PL_OK;
+        PL_TRY(do_task(w, number));
     }
 }
 

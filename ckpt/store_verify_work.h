@@ -1,7 +1,7 @@
 /* What store_verify.c and store_verify_work.c share; for nobody else.
  *
- * The work is cut into tasks that any thread may take: for each rank one for the bytes outside its
- * boxes, one for the index, and the rest for runs of blocks.
+ * The work is cut into tasks that any thread may take: rank by rank runs of blocks and one for the
+ * bytes outside boxes, and one for the index.
  */
 #ifndef PL_CKPT_STORE_VERIFY_WORK_H
 #define PL_CKPT_STORE_VERIFY_WORK_H
@@ -48,6 +48,10 @@ pl_status pl_verify_tell(pl_verification *v, pl_damage_kind kind, const pl_damag
                          const char *file, const char *words);
 pl_status pl_verify_tell_failure(pl_verification *v, pl_damage_kind kind, const pl_damage *damage,
                                  const char *file, pl_status status);
+
+/* Bytes of the file with ENDING of a rank, a place in the manifest's list, will be read soon. */
+void pl_verify_expect(const pl_verification *v, int64_t rank, const char *ending, int64_t offset,
+                      int64_t bytes);
 
 /* Do all the tasks with the threads that were asked for. Errors: PL_NO_MEMORY, PL_IO_FAILED when no
  * thread could be started. */

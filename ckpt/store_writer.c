@@ -95,6 +95,19 @@ const pl_checkpoint_boxes *pl_store_writer_boxes(const pl_store_writer *writer)
 
 /* --- values --- */
 
+/* The block of BOX at byte AT, where values end at END: hashed, and written while it is in a cache.
+ */
+static pl_status write_block(pl_store_writer *writer, const pl_checkpoint_box *box, int64_t at,
+                             int64_t end, const void *values)
+{
+    int64_t number = box->first_sum + at / PL_CHECKPOINT_BLOCK;
+    int64_t bytes = end - at < PL_CHECKPOINT_BLOCK ? end - at : PL_CHECKPOINT_BLOCK;
+    writer->sums[number] = pl_hash(values, (size_t)bytes);
+    writer->written[number] = 1;
+    return pl_file_write(writer->descriptor, pl_text_string(&writer->path), box->offset + at, bytes,
+                         values);
+}
+
 pl_status pl_store_write(pl_store_writer *writer, const pl_checkpoint_box *box, int64_t first,
                          int64_t bytes, const void *values)
 {
@@ -102,14 +115,9 @@ pl_status pl_store_write(pl_store_writer *writer, const pl_checkpoint_box *box, 
     if (first < 0 || bytes < 0 || end > box->bytes || first % PL_CHECKPOINT_BLOCK != 0 ||
         (end % PL_CHECKPOINT_BLOCK != 0 && end != box->bytes))
         return PL_FAIL(PL_INTERNAL, "blocks of a box are written whole");
-    for (int64_t at = first; at < end; at += PL_CHECKPOINT_BLOCK) {
-        int64_t number = box->first_sum + at / PL_CHECKPOINT_BLOCK;
-        int64_t left = end - at < PL_CHECKPOINT_BLOCK ? end - at : PL_CHECKPOINT_BLOCK;
-        writer->sums[number] = pl_hash((const char *)values + (at - first), (size_t)left);
-        writer->written[number] = 1;
-    }
-    pl_status status = pl_file_write(writer->descriptor, pl_text_string(&writer->path),
-                                     box->offset + first, bytes, values);
+    pl_status status = PL_OK;
+    for (int64_t at = first; status == PL_OK && at < end; at += PL_CHECKPOINT_BLOCK)
+        status = write_block(writer, box, at, end, (const char *)values + (at - first));
     if (status == PL_OK) return PL_OK;
     pl_text rows = {0};
     pl_checkpoint_rows_print(&rows, &writer->model->tensors[box->tensor], (pl_value_kind)box->kind,

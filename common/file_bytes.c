@@ -63,6 +63,11 @@ pl_status pl_file_read(int descriptor, const char *file, int64_t offset, int64_t
     return PL_OK;
 }
 
+void pl_file_expect(int descriptor, int64_t offset, int64_t bytes)
+{
+    (void)posix_fadvise(descriptor, (off_t)offset, (off_t)bytes, POSIX_FADV_WILLNEED);
+}
+
 pl_status pl_file_write(int descriptor, const char *file, int64_t offset, int64_t bytes,
                         const void *values)
 {

@@ -29,6 +29,9 @@ pl_status pl_file_open(int *descriptor_out, int64_t *bytes_out, const char *file
  * PL_IO_FAILED, with the system's words, or saying where the file ended. */
 pl_status pl_file_read(int descriptor, const char *file, int64_t offset, int64_t bytes, void *out);
 
+/* These bytes of the open file will be read soon: the system may begin to fetch them. A hint. */
+void pl_file_expect(int descriptor, int64_t offset, int64_t bytes);
+
 /* Write BYTES bytes at OFFSET, all of them. Errors: PL_IO_FAILED with how many were written, where,
  * and the system's words ("No space left on device"). */
 pl_status pl_file_write(int descriptor, const char *file, int64_t offset, int64_t bytes,

@@ -16,8 +16,7 @@ typedef struct save {
     pl_manifest_progress progress;
     uint64_t nonce;
     pl_store_writer *writer; /* NULL: this rank has nothing to write */
-    char *copy; /* of all boxes, one after another; NULL: they go to the disk at once */
-    bool has_thread;
+    bool has_thread;         /* that writes, or commits */
     pthread_t thread;
     bool done; /* atomic: written, or failed */
     pl_status status;
@@ -32,11 +31,22 @@ struct pl_checkpointing {
     pl_kept_values *kept; /* [tensors] */
     int lock;             /* rank 0's; -1 elsewhere */
     uint64_t nonce;
-    save before, now; /* `before` waits for its commit while `now` is taken */
-    int64_t committed;
+    const void **values; /* [boxes] behind: what was taken */
+    save before, now;    /* `before` waits for its commit while `now` is taken */
+    save leaving;        /* which a thread of rank 0 commits */
 };
 
 static const pl_model *model_of(const pl_checkpointing *c) { return &c->setup->plan.model; }
+
+bool pl_checkpointing_is_behind(const pl_run *run)
+{
+    return run->checkpoint.every > 0 && run->checkpoint.write == PL_CHECKPOINT_BEHIND;
+}
+
+static bool is_behind(const pl_checkpointing *c)
+{
+    return pl_checkpointing_is_behind(&c->setup->run);
+}
 
 /* --- opening and closing --- */
 
@@ -66,7 +76,6 @@ pl_status pl_checkpointing_open(pl_checkpointing **out, const pl_checkpointing_r
     c->facts = request->facts;
     c->rank = request->rank;
     c->lock = -1;
-    c->committed = -1;
     pl_run_folder_path(&c->root, pl_text_string(&c->setup->folder), PL_RUN_FOLDER_CHECKPOINTS);
     pl_status status = pl_text_status(&c->root);
     if (status == PL_OK) status = find_kept(c);
@@ -89,7 +98,6 @@ static void drop(const pl_checkpointing *c, save *s)
 {
     join(s);
     pl_store_writer_close(s->writer);
-    pl_free(s->copy);
     if (s->begun && c->rank == 0)
         pl_checkpoint_discard(pl_text_string(&c->root), s->progress.step, s->nonce);
     memset(s, 0, sizeof *s);
@@ -98,17 +106,17 @@ static void drop(const pl_checkpointing *c, save *s)
 void pl_checkpointing_close(pl_checkpointing *c)
 {
     if (!c) return;
+    drop(c, &c->leaving);
     drop(c, &c->before);
     drop(c, &c->now);
     pl_checkpoint_unlock(c->lock);
+    pl_free(c->values);
     pl_free(c->kept);
     pl_text_free(&c->root);
     pl_free(c);
 }
 
 int64_t pl_checkpointing_nonce(const pl_checkpointing *c) { return (int64_t)c->nonce; }
-
-int64_t pl_checkpointing_committed(const pl_checkpointing *c) { return c->committed; }
 
 /* --- beginning --- */
 
@@ -130,13 +138,14 @@ static pl_status open_writer(pl_checkpointing *c, const char *folder)
         pl_checkpoint_boxes_free(&boxes);
         return PL_OK;
     }
-    if (c->setup->run.checkpoint.write == PL_CHECKPOINT_BEHIND) {
-        pl_status status =
-            pl_allocate(&c->now.copy, (size_t)boxes.bytes, 1, "a copy of what is saved");
-        if (status != PL_OK) {
-            pl_checkpoint_boxes_free(&boxes);
-            return status;
-        }
+    pl_free(c->values);
+    c->values = NULL;
+    pl_status status = is_behind(c) ? pl_allocate(&c->values, boxes.count, sizeof *c->values,
+                                                  "places of values that are saved")
+                                    : PL_OK;
+    if (status != PL_OK) {
+        pl_checkpoint_boxes_free(&boxes);
+        return status;
     }
     return pl_store_writer_open(&c->now.writer, folder, c->rank, model_of(c), &boxes);
 }
@@ -172,15 +181,6 @@ pl_status pl_checkpointing_begin(pl_checkpointing *c, const pl_manifest_progress
 
 /* --- taking --- */
 
-/* Where the copy of BOX stands among those of all boxes. */
-static int64_t place_of(const save *s, const pl_checkpoint_box *box)
-{
-    const pl_checkpoint_boxes *boxes = pl_store_writer_boxes(s->writer);
-    int64_t place = 0;
-    for (const pl_checkpoint_box *b = boxes->box; b < box; ++b) place += b->bytes;
-    return place;
-}
-
 pl_status pl_checkpointing_take(pl_checkpointing *c, pl_value_kind kind, const pl_tensor *tensor,
                                 int64_t row_begin, int64_t row_end, pl_dtype dtype,
                                 const void *values)
@@ -192,31 +192,36 @@ pl_status pl_checkpointing_take(pl_checkpointing *c, pl_value_kind kind, const p
     if (!box) return PL_OK; /* a replica writes it */
     if (box->row_begin != row_begin || box->row_end != row_end || box->dtype != (uint8_t)dtype)
         return PL_FAIL(PL_INTERNAL, "a save gave other rows or another type than are placed here");
-    if (!s->copy) return pl_store_write(s->writer, box, 0, box->bytes, values);
-    memcpy(s->copy + place_of(s, box), values, (size_t)box->bytes);
+    if (!is_behind(c)) return pl_store_write(s->writer, box, 0, box->bytes, values);
+    c->values[box - pl_store_writer_boxes(s->writer)->box] = values;
     return PL_OK;
 }
 
 /* --- writing beside the steps --- */
 
-static pl_status write_copy(save *s)
+static pl_status write_values(const pl_checkpointing *c)
 {
-    const pl_checkpoint_boxes *boxes = pl_store_writer_boxes(s->writer);
-    const char *values = s->copy;
+    pl_store_writer *writer = c->now.writer;
+    const pl_checkpoint_boxes *boxes = pl_store_writer_boxes(writer);
     pl_manifest_rank facts;
     for (size_t i = 0; i < boxes->count; ++i) {
-        PL_TRY(pl_store_write(s->writer, &boxes->box[i], 0, boxes->box[i].bytes, values));
-        values += boxes->box[i].bytes;
+        if (!c->values[i]) return PL_FAIL(PL_INTERNAL, "a save left out what this rank holds");
+        PL_TRY(pl_store_write(writer, &boxes->box[i], 0, boxes->box[i].bytes, c->values[i]));
     }
-    return pl_store_writer_finish(s->writer, &facts);
+    return pl_store_writer_finish(writer, &facts);
+}
+
+static void keep_outcome(save *s, pl_status status)
+{
+    s->status = status;
+    if (status != PL_OK) snprintf(s->words, sizeof s->words, "%s", pl_error_text());
 }
 
 static void *write_beside(void *context)
 {
-    save *s = context;
-    s->status = write_copy(s);
-    if (s->status != PL_OK) snprintf(s->words, sizeof s->words, "%s", pl_error_text());
-    __atomic_store_n(&s->done, true, __ATOMIC_RELEASE);
+    pl_checkpointing *c = context;
+    keep_outcome(&c->now, write_values(c));
+    __atomic_store_n(&c->now.done, true, __ATOMIC_RELEASE);
     return NULL;
 }
 
@@ -226,9 +231,9 @@ pl_status pl_checkpointing_taken(pl_checkpointing *c)
     pl_manifest_rank facts;
     s->done = true;
     if (!s->writer) return PL_OK;
-    if (!s->copy) return pl_store_writer_finish(s->writer, &facts);
+    if (!is_behind(c)) return pl_store_writer_finish(s->writer, &facts);
     s->done = false;
-    if (pthread_create(&s->thread, NULL, write_beside, s) != 0)
+    if (pthread_create(&s->thread, NULL, write_beside, c) != 0)
         return PL_FAIL(PL_NO_MEMORY, "no thread to write a checkpoint");
     s->has_thread = true;
     return PL_OK;
@@ -258,7 +263,7 @@ static pl_status fill_manifest(pl_manifest *m, const pl_checkpointing *c, const 
     return pl_run_log_provenance(&m->provenance, c->facts);
 }
 
-static pl_status commit(pl_checkpointing *c, save *s)
+static pl_status commit(const pl_checkpointing *c, save *s)
 {
     const char *root = pl_text_string(&c->root);
     const pl_run *run = &c->setup->run;
@@ -269,17 +274,45 @@ static pl_status commit(pl_checkpointing *c, save *s)
     pl_manifest_free(&manifest);
     PL_TRY(status);
     s->begun = false;
-    c->committed = s->progress.step;
     if (run->checkpoint.keep == 0) return PL_OK;
     return pl_checkpoint_prune(root, run->checkpoint.keep, run->checkpoint.keep_every, NULL);
 }
 
-/* All ranks have written SAVE. */
+static void *commit_beside(void *context)
+{
+    pl_checkpointing *c = context;
+    keep_outcome(&c->leaving, commit(c, &c->leaving));
+    return NULL;
+}
+
+/* The commit that a thread is at, if any, is done. */
+static pl_status settle_leaving(pl_checkpointing *c)
+{
+    join(&c->leaving);
+    PL_TRY(outcome_of(&c->leaving));
+    drop(c, &c->leaving);
+    return PL_OK;
+}
+
+static pl_status commit_leaving(pl_checkpointing *c, save *s)
+{
+    PL_TRY(settle_leaving(c));
+    c->leaving = *s;
+    *s = (save){.begun = false};
+    if (pthread_create(&c->leaving.thread, NULL, commit_beside, c) != 0)
+        return PL_FAIL(PL_NO_MEMORY, "no thread to commit a checkpoint");
+    c->leaving.has_thread = true;
+    return PL_OK;
+}
+
+/* All ranks have written SAVE: rank 0 commits it, beside the next steps where it was written beside
+ * them: a file system may let a commit wait for all that is being written. */
 static pl_status finish(pl_checkpointing *c, save *s)
 {
     if (!s->begun) return PL_OK;
     join(s);
     PL_TRY(outcome_of(s));
+    if (c->rank == 0 && is_behind(c)) return commit_leaving(c, s);
     if (c->rank == 0) PL_TRY(commit(c, s));
     s->begun = false;
     drop(c, s);
@@ -293,3 +326,9 @@ pl_status pl_checkpointing_saved(pl_checkpointing *c)
 }
 
 pl_status pl_checkpointing_settle(pl_checkpointing *c) { return finish(c, &c->now); }
+
+pl_status pl_checkpointing_end(pl_checkpointing *c)
+{
+    PL_TRY(finish(c, &c->now));
+    return settle_leaving(c);
+}

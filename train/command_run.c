@@ -7,6 +7,7 @@
 #include "common/memory.h"
 #include "kernels/cpu/processors.h"
 #include "train/backends.h"
+#include "train/checkpointing.h"
 #include "train/command.h"
 #include "train/final_sample.h"
 #include "train/memory_need.h"
@@ -135,8 +136,8 @@ static pl_status look(job *j, const run_options *o, const pl_program_facts *prog
     pl_status status = pl_backends_open(&j->backend, run->backend, workers_of(j));
     if (status != PL_OK) return pl_run_blame(run, "backend", status);
     if (strcmp(j->backend->functions->name, "cpu") != 0) return PL_OK;
-    return pl_memory_require(&j->setup.plan, j->ranks.process, j->ranks.count, j->ranks.neighbours,
-                             pl_memory_available());
+    return pl_memory_require(&j->setup.plan, pl_checkpointing_is_behind(run), j->ranks.process,
+                             j->ranks.count, j->ranks.neighbours, pl_memory_available());
 }
 
 static void announce(job *j)

@@ -137,6 +137,7 @@ pl_status pl_executor_open(pl_executor **out, const pl_executor_options *options
     executor->outside = options->outside;
     executor->order = options->order;
     executor->order_seed = options->order_seed;
+    executor->keeps_saved = options->keeps_saved;
     executor->rank = options->world->rank;
     executor->memory.source = (pl_arena_source){options->device, allocate_device, release_device};
     executor->host.source = (pl_arena_source){options->device, allocate_host, release_host};
@@ -161,6 +162,7 @@ void pl_executor_close(pl_executor *executor)
     if (executor->staging) device->functions->release_host(device, executor->staging);
     pl_part_map_free(&executor->map);
     pl_free(executor->pending);
+    pl_free(executor->saved);
     pl_free(executor);
 }
 

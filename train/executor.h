@@ -41,8 +41,8 @@ typedef struct pl_executor_outside {
     pl_status (*write_values)(void *context, const pl_tensor *tensor, int64_t row_begin,
                               int64_t row_end, pl_dtype dtype, const void *values);
     /* write, in save: what this rank holds of KIND, of type DTYPE, bit for bit; VALUES is gone
-     * when this returns. Called once for each tensor and kind of which the rank has rows; the
-     * rank's rows are real ones, never padding. */
+     * when this returns, unless keeps_saved says otherwise. Called once for each tensor and kind of
+     * which the rank has rows; the rank's rows are real ones, never padding. */
     pl_status (*save_values)(void *context, pl_value_kind kind, const pl_tensor *tensor,
                              int64_t row_begin, int64_t row_end, pl_dtype dtype,
                              const void *values);
@@ -76,6 +76,7 @@ typedef struct pl_executor_options {
     pl_executor_outside outside;
     pl_order order;
     uint64_t order_seed;
+    bool keeps_saved; /* what save_values was given stays until pl_executor_release_saved */
 } pl_executor_options;
 
 /* Numbers that change from run to run of a program. */
@@ -118,6 +119,10 @@ void pl_executor_close(pl_executor *executor);
  * operation without what it needs), naming entry and buffer. */
 pl_status pl_executor_run(pl_executor *executor, pl_program program, const pl_program_input *input,
                           pl_program_result *result);
+
+/* With keeps_saved: nobody reads any more what save_values was given. Between programs; before the
+ * next `save`, which else holds as much again. */
+void pl_executor_release_saved(pl_executor *executor);
 
 /* Copy buffer number BUFFER of SECTION to host memory OUT of BYTES bytes (its size as it lives).
  * PL_BAD_INPUT when it does not live. For before_entry, between programs, and tests. */

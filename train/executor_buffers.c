@@ -168,9 +168,37 @@ pl_status pl_buffer_begin(pl_executor *executor, int32_t index, uint32_t number)
     return PL_OK;
 }
 
+/* --- buffers that stay --- */
+
+static bool stays(const pl_executor *executor, const pl_live *live)
+{
+    return live->host && executor->keeps_saved &&
+           executor->running->section->program == PL_PROGRAM_SAVE;
+}
+
+static pl_status keep(pl_executor *executor, const pl_live *live)
+{
+    PL_TRY(pl_grow(&executor->saved, &executor->saved_capacity, executor->saved_count + 1,
+                   sizeof *executor->saved, "host buffers of a save"));
+    executor->saved[executor->saved_count++] = (pl_saved){live->block, live->bytes};
+    return PL_OK;
+}
+
+void pl_executor_release_saved(pl_executor *executor)
+{
+    static const pl_ticks none = {{0}};
+    for (size_t i = 0; i < executor->saved_count; ++i) {
+        pl_arena_free(&executor->host, executor->saved[i].block, &none);
+        executor->use.now[PL_BUFFER_HOST] -= executor->saved[i].bytes;
+    }
+    executor->saved_count = 0;
+}
+
+/* --- the end of buffers --- */
+
 static void forget(pl_executor *executor, const pl_buffer *buffer, pl_live *live)
 {
-    account(executor, buffer, -live->bytes);
+    if (!stays(executor, live)) account(executor, buffer, -live->bytes);
     pl_free(live->gradients);
     pl_binding_free(live->binding);
     int32_t in_flight = live->in_flight;
@@ -183,7 +211,10 @@ pl_status pl_buffer_end(pl_executor *executor, int32_t index, uint32_t number)
 {
     pl_live *live = executor->running->live[number];
     if (!live->alive) return pl_buffer_refuse(executor, number, "is ended where it does not live");
-    take_back(executor, index, live->host, live->memory, live->bytes, live->block);
+    if (stays(executor, live))
+        PL_TRY(keep(executor, live));
+    else
+        take_back(executor, index, live->host, live->memory, live->bytes, live->block);
     forget(executor, buffer_at(executor, number), live);
     return PL_OK;
 }
@@ -192,6 +223,9 @@ void pl_live_release(pl_executor *executor, const pl_buffer *buffer, pl_live *li
 {
     static const pl_ticks none = {{0}};
     if (!live->alive) return;
-    pl_arena_free(live->host ? &executor->host : &executor->memory, live->block, &none);
+    if (stays(executor, live))
+        (void)!keep(executor, live); /* if it cannot be noted, it stays until the end */
+    else
+        pl_arena_free(live->host ? &executor->host : &executor->memory, live->block, &none);
     forget(executor, buffer, live);
 }

@@ -75,6 +75,12 @@ typedef struct pl_section_state {
     int32_t *issued;           /* [entries] in the order of their ticks */
 } pl_section_state;
 
+/* A host buffer that has ended and stays. */
+typedef struct pl_saved {
+    int32_t block; /* of the arena */
+    int64_t bytes;
+} pl_saved;
+
 /* A collective under way. */
 typedef struct pl_pending {
     int32_t entry;
@@ -106,6 +112,9 @@ struct pl_executor {
     int64_t tick, events;
     pl_pending *pending; /* in the order of their start */
     size_t pending_count, pending_capacity;
+    bool keeps_saved;
+    pl_saved *saved;
+    size_t saved_count, saved_capacity;
     pl_memory_use use;
     int64_t now_total, now_workspace;
     pl_program_input input;

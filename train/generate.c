@@ -165,7 +165,7 @@ pl_status pl_generate(pl_text *text, const pl_generate_request *request)
     PL_TRY(make_plan(&plan, request));
     g.plan = &plan;
     const int64_t world = request->layout->world;
-    pl_status status = pl_memory_require(&plan, 0, world, 1, pl_memory_available());
+    pl_status status = pl_memory_require(&plan, false, 0, world, 1, pl_memory_available());
     if (status == PL_OK) status = put_prompt(&g);
     int64_t first = g.prompt;
     if (status == PL_OK) status = run_ranks(&g);

@@ -45,7 +45,18 @@ static int64_t walk_section(const pl_section *section, int64_t rows, int64_t now
     return now;
 }
 
-int64_t pl_memory_need(const pl_plan *plan, int64_t rank)
+/* Host buffers of the program save, none of which is let go. */
+static int64_t saved_bytes(const pl_plan *plan, int64_t rank)
+{
+    const pl_section *section = pl_plan_section(plan, PL_PROGRAM_SAVE, rank);
+    int64_t bytes = 0;
+    for (uint32_t i = 0; section && i < section->buffer_count; ++i)
+        if (section->buffers[i].class_ == PL_BUFFER_HOST)
+            bytes += product(section->buffers[i].bytes, 1);
+    return bytes;
+}
+
+int64_t pl_memory_need(const pl_plan *plan, int64_t rank, bool keeps_saved)
 {
     int64_t resident = 0, peak = 0, rows = mean_rows(plan);
     for (int made = 1; made >= 0; --made) { /* first start and load: what they leave is resident */
@@ -57,7 +68,7 @@ int64_t pl_memory_need(const pl_plan *plan, int64_t rank)
             if (makes) resident = left;
         }
     }
-    return peak;
+    return keeps_saved ? peak + saved_bytes(plan, rank) : peak;
 }
 
 /* --- what the machine has --- */
@@ -92,12 +103,12 @@ int64_t pl_memory_available(void)
     return limit >= 0 && (available < 0 || limit < available) ? limit : available;
 }
 
-pl_status pl_memory_require(const pl_plan *plan, int64_t first, int64_t count, int64_t neighbours,
-                            int64_t available)
+pl_status pl_memory_require(const pl_plan *plan, bool keeps_saved, int64_t first, int64_t count,
+                            int64_t neighbours, int64_t available)
 {
     int64_t all = 0, largest = 0;
     for (int64_t rank = first; rank < first + count; ++rank) {
-        int64_t bytes = pl_memory_need(plan, rank);
+        int64_t bytes = pl_memory_need(plan, rank, keeps_saved);
         if (bytes > largest) largest = bytes;
         all = bytes > INT64_MAX - all ? INT64_MAX : all + bytes;
     }

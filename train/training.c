@@ -280,6 +280,7 @@ static pl_status save(rank_state *state)
                                            .seed = state->setup->run.seed};
     pl_program_result result;
     PL_TRY(pl_checkpointing_begin(state->checkpoints, &progress, state->nonce));
+    pl_executor_release_saved(state->executor);
     const pl_program_input input = make_input(state, 0);
     PL_TRY(pl_executor_run(state->executor, PL_PROGRAM_SAVE, &input, &result));
     state->saved = state->step;
@@ -360,7 +361,7 @@ static pl_status write_weights(rank_state *state)
     const pl_program_input input = make_input(state, 0);
     pl_program_result result;
     PL_TRY(pl_executor_run(state->executor, PL_PROGRAM_EXPORT, &input, &result));
-    if (state->checkpoints) PL_TRY(pl_checkpointing_settle(state->checkpoints));
+    if (state->checkpoints) PL_TRY(pl_checkpointing_end(state->checkpoints));
     if (!records(state)) return PL_OK;
     pl_weights_writer *writer = NULL;
     PL_TRY(get_writer(state->training, &writer));
@@ -443,7 +444,9 @@ pl_status pl_training_rank(void *context, int64_t rank, int64_t local, pl_proces
                                                          .load_values = load_values,
                                                          .before_control = before_control},
                                              .order = request->order,
-                                             .order_seed = request->order_seed + (uint64_t)rank};
+                                             .order_seed = request->order_seed + (uint64_t)rank,
+                                             .keeps_saved =
+                                                 pl_checkpointing_is_behind(&request->setup->run)};
         status = pl_executor_open(&state.executor, &options);
     }
     if (status == PL_OK) status = run_programs(&state);

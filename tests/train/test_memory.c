@@ -368,7 +368,7 @@ static void the_need_of_a_plan_is_near_what_is_held(void **state)
         memory_run *run = run_case(&cases[i]);
         double need = 0, held_most = 0;
         for (int64_t r = 0; r < run->plan.layout.world; ++r) {
-            need += (double)pl_memory_need(&run->plan, r);
+            need += (double)pl_memory_need(&run->plan, r, false);
             held_most += (double)(run->end[r].peak_total + run->end[r].peak[PL_BUFFER_HOST]);
         }
         if (need < 0.85 * held_most || need > 1.05 * held_most)
@@ -385,7 +385,7 @@ static int64_t need_of(const memory_run *run, uint32_t programs)
     request.settings = run->plan.settings;
     request.programs = programs;
     assert_ok(pl_plan_build(&plan, &request));
-    int64_t need = pl_memory_need(&plan, plan.layout.world - 1);
+    int64_t need = pl_memory_need(&plan, plan.layout.world - 1, false);
     pl_plan_free(&plan);
     return need;
 }
@@ -415,16 +415,17 @@ static void more_than_there_is_is_refused(void **state)
     memory_run *run = open_run(&cases[0]);
     const pl_plan *plan = &run->plan;
     int64_t world = plan->layout.world, need = 0;
-    for (int64_t r = 0; r < world; ++r) need += pl_memory_need(plan, r);
+    for (int64_t r = 0; r < world; ++r) need += pl_memory_need(plan, r, false);
     assert_true(need > 0);
-    assert_ok(pl_memory_require(plan, 0, world, 1, need));
-    assert_ok(pl_memory_require(plan, 0, world, 1, -1));
-    assert_fails(PL_BAD_INPUT, pl_memory_require(plan, 0, world, 1, need - 1),
+    assert_ok(pl_memory_require(plan, false, 0, world, 1, need));
+    assert_ok(pl_memory_require(plan, false, 0, world, 1, -1));
+    assert_fails(PL_BAD_INPUT, pl_memory_require(plan, false, 0, world, 1, need - 1),
                  "the ranks on this machine need at least");
-    int64_t one = pl_memory_need(plan, 0);
-    assert_ok(pl_memory_require(plan, 0, 1, 3, 3 * one));
-    assert_fails(PL_BAD_INPUT, pl_memory_require(plan, 0, 1, 3, 3 * one - 1), "available");
-    assert_fails(PL_BAD_INPUT, pl_memory_require(plan, 0, 1, INT64_MAX, INT64_MAX - 1), "PiB");
+    int64_t one = pl_memory_need(plan, 0, false);
+    assert_ok(pl_memory_require(plan, false, 0, 1, 3, 3 * one));
+    assert_fails(PL_BAD_INPUT, pl_memory_require(plan, false, 0, 1, 3, 3 * one - 1), "available");
+    assert_fails(PL_BAD_INPUT, pl_memory_require(plan, false, 0, 1, INT64_MAX, INT64_MAX - 1),
+                 "PiB");
     assert_true(pl_memory_available() != 0);
     close_run(run);
 }
