@@ -257,9 +257,9 @@ static void expect_task(const pl_verification *v, int64_t number)
 
 static pl_status do_task(worker *w, int64_t number)
 {
-    int threads = w->v->request->threads;
+    const int64_t ahead = (int64_t)LOOK_AHEAD * w->v->request->threads;
     const task t = find_task(w->v, number);
-    expect_task(w->v, number + LOOK_AHEAD * threads);
+    expect_task(w->v, number + ahead);
     if (t.rank < 0) return w->v->has_index ? check_index(w->v) : PL_OK;
     if (t.begin < t.end) return check_blocks(w, t.rank, t.begin, t.end);
     return check_outside(w, t.rank);

@@ -97,6 +97,22 @@ bool rates_command(const rates *r, double *seconds, double *mib, const char *pro
     return true;
 }
 
+bool rates_in_child(rates *r, rates_part part, const char *checkpoint)
+{
+    enum { DONE = 0, EXCEEDED = 1, FAILED = 3 };
+    int status = FAILED;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        bool done = part(r, checkpoint);
+        fflush(stdout);
+        _exit(!done ? FAILED : r->exceeded ? EXCEEDED : DONE);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status)) return false;
+    if (WEXITSTATUS(status) == EXCEEDED) r->exceeded = true;
+    return WEXITSTATUS(status) == DONE || WEXITSTATUS(status) == EXCEEDED;
+}
+
 /* --- verifying --- */
 
 static bool measure_verify(rates *r, const char *checkpoint)
@@ -203,10 +219,9 @@ static bool wanted(int count, char **parts, const char *part)
 static bool measure(rates *r, int count, char **parts)
 {
     char checkpoint[RAW_PATH], wide[RAW_PATH];
-    int step = 0;
-    if (!rates_save(r, &step)) return false;
-    snprintf(checkpoint, sizeof checkpoint, "%s/run/checkpoints/step-%d", r->folder, step);
-    if (wanted(count, parts, "load") && !rates_load(r, checkpoint)) return false;
+    snprintf(checkpoint, sizeof checkpoint, "%s/run/checkpoints/step-%d", r->folder, r->rounds + 1);
+    if (!rates_in_child(r, rates_save, checkpoint)) return false;
+    if (wanted(count, parts, "load") && !rates_in_child(r, rates_load, checkpoint)) return false;
     if (!spread(r, checkpoint, wide)) return false;
     if (wanted(count, parts, "verify") && !measure_verify(r, wide)) return false;
     if (wanted(count, parts, "reshard") && !measure_reshard(r, wide)) return false;

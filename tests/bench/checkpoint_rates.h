@@ -32,9 +32,14 @@ bool rates_write_file(const char *folder, const char *name, const char *text);
 bool rates_command(const rates *r, double *seconds, double *mib, const char *program,
                    const char *const *words);
 
-/* A run of 190 million parameters under LAYOUT, of RATES_RANKS ranks, saves as the trainer does:
- * the last checkpoint stays, *STEP of the folder r->folder/run/checkpoints. */
-bool rates_save(rates *r, int *step);
+/* Run a part that has the values of a checkpoint in memory in a process of its own: a program
+ * begun later counts what the process that forks it has as its own most memory. */
+typedef bool (*rates_part)(rates *r, const char *checkpoint);
+bool rates_in_child(rates *r, rates_part part, const char *checkpoint);
+
+/* A run of 190 million parameters on RATES_RANKS ranks saves as the trainer does, a checkpoint a
+ * round after a first one. The last stays, CHECKPOINT. */
+bool rates_save(rates *r, const char *checkpoint);
 
 /* The ranks of other layouts load the checkpoint in CHECKPOINT. */
 bool rates_load(rates *r, const char *checkpoint);

@@ -226,11 +226,12 @@ static bool measure(rates *r, saving *s)
     return true;
 }
 
-bool rates_save(rates *r, int *step)
+bool rates_save(rates *r, const char *checkpoint)
 {
+    struct stat facts;
     saving *s = calloc(1, sizeof *s);
     bool done = s && open_saving(s, r) && measure(r, s);
-    if (done) *step = (int)s->step;
+    if (done && stat(checkpoint, &facts) != 0) done = (perror(checkpoint), false);
     if (s) close_saving(s);
     free(s);
     return done;
